@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Weak and strong scaling of one sum over several GPUs of one host, through the command `fmm`.
 
-    benches/ranks.py [--fmm target/release/fmm] [--devices 0,1] [--weak 22,24] [--strong 24] [--out FOLDER]
+    benches/ranks.py [--fmm target/release/fmm] [--devices 0,1] [--weak 22,24] [--strong 24] [--arrays host,device]
+                     [--out FOLDER]
 
-Laplace, potential and gradient in f32, order 6, arrays of the host. `apply` is the median of seven evaluations, copies
-of strengths and sums between host and GPUs included. `stages` is the sum of the times of the stages, each on its
+Laplace, potential and gradient in f32, order 6. With arrays of the host there is one array, whose pieces go to the GPUs; with
+arrays of devices each GPU has a piece, `apply` is without transfers, and stages are not timed. `apply` is the median of seven evaluations; with arrays of
+the host, copies of strengths and sums between host and GPUs are included. `stages` is the sum of the times of the stages, each on its
 slowest GPU, from P2M to P2P, without the ways between the caller's order and the trees; P2P runs behind the far field
 (`--stages-apart`), so that times add up. Efficiency: weak, time of one GPU with as many points as each of several, over theirs; strong, time
 of one GPU with all points over that of several, by their number. `plan` is a first plan, `set_points` a
@@ -22,21 +24,25 @@ import tempfile
 REQUEST = ["--backend", "cuda", "--precision", "f32", "--numbers", "f32", "--order", "6", "--method", "equivalent",
            "--outputs", "potential,gradient", "--repeat", "7", "--json"]
 STAGES = ["p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p"]
-FIELDS = ["scaling", "demo", "n", "devices", "apply", "stages", "plan", "set_points", "imbalance", "ghosts", "multipoles", "sends",
+FIELDS = ["scaling", "arrays", "demo", "n", "devices", "apply", "stages", "plan", "set_points", "imbalance", "ghosts", "multipoles", "sends",
           "error", "efficiency_apply", "efficiency_stages", *STAGES, "machine"]
 
 
-def run(fmm, demo, n, devices, cache, verify):
+def run(fmm, demo, n, devices, arrays, cache, verify):
     """The row of a run."""
-    command = [fmm, "run", "--demo", demo, "--n", str(n), "--devices", ",".join(devices), "--cache", cache, *REQUEST]
-    times, row = [], {"demo": demo, "n": n, "devices": len(devices)}
-    for apart in (False, True):
+    command = [fmm, "run", "--demo", demo, "--n", str(n), "--arrays", arrays, "--cache", cache, *REQUEST]
+    if arrays == "host" or len(devices) > 1:
+        command += ["--devices", ",".join(devices)]
+    if arrays == "device" and len(devices) > 1:
+        command += ["--ranks", str(len(devices))]
+    times, row = [], {"arrays": arrays, "demo": demo, "n": n, "devices": len(devices)}
+    for apart in (False, True) if arrays == "host" else (False,):
         extra = ["--stages-apart"] if apart else ["--verify", str(verify)] if verify else []
         done = subprocess.run(command + extra, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command + extra)}\n{done.stderr}")
         times.append(json.loads(done.stdout))
-    plain, apart = times
+    plain, apart = times[0], times[-1]
     parts = plain["plan"]["devices"]
     row.update(
         apply=plain["seconds"]["apply"],
@@ -72,6 +78,7 @@ def main():
     parser.add_argument("--weak", default="22,24", help="log2 of the points of each GPU")
     parser.add_argument("--strong", default="24", help="log2 of all points")
     parser.add_argument("--demos", default="uniform")
+    parser.add_argument("--arrays", default="host,device", help="where the arrays of the caller are")
     parser.add_argument("--verify", type=int, default=200, help="targets at which errors are measured; 0: none")
     parser.add_argument("--out", help="folder for ranks.csv")
     args = parser.parse_args()
@@ -80,29 +87,31 @@ def main():
     known, rows = {}, []
     numbers = lambda text: [1 << int(k) for k in text.split(",") if k]
     with tempfile.TemporaryDirectory() as cache:
-        def measured(demo, n, k):
-            if (demo, n, k) not in known:
-                known[demo, n, k] = run(args.fmm, demo, n, devices[:k], cache, args.verify)
-            return known[demo, n, k]
+        def measured(demo, n, k, arrays):
+            key = demo, n, k, arrays
+            if key not in known:
+                known[key] = run(args.fmm, demo, n, devices[:k], arrays, cache, args.verify)
+            return known[key]
 
-        for demo in args.demos.split(","):
+        for demo, arrays in [(demo, arrays) for demo in args.demos.split(",") for arrays in args.arrays.split(",")]:
             cases = [("weak", n, k, n * k) for n in numbers(args.weak) for k in counts]
             cases += [("strong", n, k, n) for n in numbers(args.strong) for k in counts]
             for scaling, n, k, total in cases:
-                one, row = measured(demo, n, 1), dict(measured(demo, total, k), scaling=scaling)
+                one, row = measured(demo, n, 1, arrays), dict(measured(demo, total, k, arrays), scaling=scaling)
                 for what in ("apply", "stages"):
-                    ratio = one[what] / row[what]
+                    ratio = one[what] / row[what] if row[what] else 0
                     row[f"efficiency_{what}"] = ratio if scaling == "weak" else ratio / k
                 rows.append(row)
                 keep(args.out, rows)
-                print(f"{scaling} {demo} {total} points on {k}: apply {1e3 * row['apply']:.2f} ms, "
+                print(f"{scaling} {demo} {total} points on {k}, {arrays}: apply {1e3 * row['apply']:.2f} ms, "
                       f"stages {1e3 * row['stages']:.2f} ms", file=sys.stderr, flush=True)
-    head = ["scaling", "points", "GPUs", "apply, ms", "efficiency", "stages, ms", "efficiency", "imbalance", "ghosts",
+    head = ["scaling", "arrays", "points", "GPUs", "new points, ms", "apply, ms", "efficiency", "stages, ms", "efficiency", "imbalance", "ghosts",
             "sends, MB", "error"]
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for r in rows:
         error = f"{r['error']:.1e}" if r["error"] != "" else ""
-        print(f"| {r['scaling']} {r['demo']} | {r['n']} | {r['devices']} | {1e3 * r['apply']:.2f} | "
+        moved = f"{1e3 * r['set_points']:.1f}" if r["set_points"] else ""
+        print(f"| {r['scaling']} {r['demo']} | {r['arrays']} | {r['n']} | {r['devices']} | {moved} | {1e3 * r['apply']:.2f} | "
               f"{100 * r['efficiency_apply']:.1f} % | {1e3 * r['stages']:.2f} | {100 * r['efficiency_stages']:.1f} % | "
               f"{r['imbalance']:.3f} | {r['ghosts']} | {r['sends'] / 1e6:.2f} | {error} |")
 

@@ -81,8 +81,9 @@ impl Plan {
             };
             arrays.push(array.clone());
         }
-        match self.engine.as_ref().and_then(|engine| engine.sums()) {
-            Some(sums) => sums.enqueue(strengths, &arrays, stream),
+        match self.engine.as_ref().map(|engine| engine.sums()) {
+            Some(Some(sums)) => sums.enqueue(strengths, &arrays, stream),
+            Some(None) => refuse("this method takes arrays of the host"),
             // Without sources all sums are zero.
             None => facts.columns.iter().zip(&arrays).try_for_each(|(c, array)| {
                 let kernel = self.request.family.name();

@@ -47,7 +47,10 @@ impl Engine for DirectOnRanks {
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
-        let (sources, targets) = cloud.on_host()?;
+        let (sources, targets) = cloud.on_host().map_err(|_| {
+            let reason = "the points are on devices: name a fast method, or give arrays of the host".to_string();
+            Error::Unsupported { operation: "a direct sum on several ranks", reason }
+        })?;
         let dim = self.asked().1.facts.dim;
         let all = self.world.all_gather(sources.to_vec())?;
         let first = all[..self.world.rank()].iter().map(|part| part.len() / dim).sum::<usize>();

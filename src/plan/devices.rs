@@ -380,7 +380,7 @@ impl DeviceSums for Several {
         Ok(slowest(&seconds.map_err(|e| self.as_on_one(e))?))
     }
     fn enqueue(&self, _: &DeviceArray, _: &[DeviceArray], _: &DeviceStream) -> Result<(), Error> {
-        let reason = "sums on several GPUs take arrays of the host".to_string();
+        let reason = "sums on several GPUs take arrays of the host, but those of ranks (Fmm::ranks)".to_string();
         Err(Error::Unsupported { operation: "arrays on a device", reason })
     }
     fn synchronize(&self) -> Result<(), Error> {

@@ -50,9 +50,9 @@ impl Plan {
             Ok((request, mapped))
         })?;
         let given = Mapped::instead_of(&mapped, given);
-        let whole = request.has_whole_trees();
+        let other_way = request.has_whole_trees() && !given.on_device();
         let mut plan = match Plan::placed_on_ranks(request.clone(), given, world) {
-            Err(e) if whole && lacks_memory(&e) => {
+            Err(e) if other_way && lacks_memory(&e) => {
                 Plan::placed_on_ranks(request.exchange(Strategy::usual(world.size())), given, world)?
             }
             placed => placed?,
@@ -99,8 +99,8 @@ impl Plan {
             drop(cloud);
             Ok((r.jointly(|| decision.engine.settle(decision.order, &watch))?, decision))
         })?;
-        let Decision { engine, choice, probe, .. } = decision;
-        (plan.engine, plan.choice, plan.probe) = (Some(engine), choice, probe);
+        let Decision { engine, choice, mesh, probe, .. } = decision;
+        (plan.engine, plan.choice, plan.probe, plan.probed) = (Some(engine), choice, probe, mesh);
         plan.took(placed, own, given);
         Ok(plan)
     }

@@ -107,6 +107,21 @@ extern "C" __global__ void list_marked(u32 count, const u64* starts, u32* list) 
   if (b < count && starts[b] < starts[b + 1]) list[starts[b]] = b;
 }
 
+// The sources of the marked boxes: numbers of each box, with one thread per box; then a list of positions, with one warp
+// per box. starts: prefix sums of the numbers.
+extern "C" __global__ void marked_sources(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
+                                          const u32* flags, u32* numbers) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b < count) numbers[b] = flags[b] && is_of(t, b, kind, cuts, shares, share) ? sources_in(t, b) : 0;
+}
+extern "C" __global__ void list_sources(const Boxes* boxes, u32 count, const u64* starts, u32* list) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  for (u32 i = lane_id(); i < starts[b + 1] - starts[b]; i += 32) list[starts[b] + i] = t.source_range[b].x + i;
+}
+
 // The targets of a share in each box, counted from the first of the share.
 extern "C" __global__ void narrow(const Boxes* boxes, u32 count, u32 first, u32 end, uint2* range) {
   const Boxes t = *boxes;
@@ -116,17 +131,23 @@ extern "C" __global__ void narrow(const Boxes* boxes, u32 count, u32 first, u32 
   range[b] = make_uint2(min(max(all.x, first), end) - first, min(max(all.y, first), end) - first);
 }
 
-// Keys of n targets: their rows in the arrays of the callers; or the shares of the places of the callers' rows.
-extern "C" __global__ void row_keys(const u32* rows, u32 n, u64* keys) {
+// Keys of n points and what is sorted by them: of points of a share, their rows in the arrays of the callers, and their
+// positions from `first` on; of rows of a caller, the shares of their places, and their numbers.
+extern "C" __global__ void row_keys(const u32* rows, u32 n, u32 first, u64* keys, u32* positions) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) keys[i] = rows[i];
+  if (i >= n) return;
+  keys[i] = rows[i];
+  positions[i] = first + i;
 }
-extern "C" __global__ void share_keys(const u32* places, u32 n, const uint2* cuts, u32 shares, u64* keys) {
+// `targets`: whether the points are targets, not sources.
+extern "C" __global__ void share_keys(const u32* places, u32 n, const uint2* cuts, u32 shares, u32 targets, u64* keys,
+                                      u32* numbers) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   u32 share = 0;
-  for (u32 k = 1; k < shares; ++k) share += cuts[k].y <= places[i];
+  for (u32 k = 1; k < shares; ++k) share += (targets ? cuts[k].y : cuts[k].x) <= places[i];
   keys[i] = share;
+  numbers[i] = i;
 }
 
 // For each of some numbers: the position of the first of n sorted keys that is at least as large.

@@ -57,6 +57,11 @@ impl Link {
         Ok(word(message, 1) as usize)
     }
 
+    /// The address of the array in a message of this rank to itself; `None` if messages hold the numbers.
+    pub fn own(&self, message: &[u8]) -> Option<u64> {
+        (self.messages.one_process() && message.len() == size_of::<Sealed>()).then(|| word(message, 0))
+    }
+
     /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`.
     ///
     /// # Safety

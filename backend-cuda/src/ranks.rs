@@ -111,8 +111,8 @@ impl Slots {
 /// A [`Round`] on the device.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceRound {
-    /// Slots of rows, and the ranks to which the rows go.
-    pub sends: Vec<(Vec<usize>, Slots)>,
+    /// Ranks, and the slots of the rows that go there.
+    pub sends: Vec<(usize, Slots)>,
     /// Ranks, slots, and whether rows are added.
     pub receives: Vec<(usize, Slots, bool)>,
 }
@@ -129,12 +129,31 @@ pub(crate) struct DeviceRoutes {
 impl DeviceRound {
     fn upload(device: &Device, round: &Round) -> Result<Self, Error> {
         let upload = |slots: &[u32]| device.upload(slots, "rows of other ranks").map(Slots::all);
-        let sends = round.sends.iter().map(|(to, slots)| Ok((vec![*to], upload(slots)?)));
+        let sends = round.sends.iter().map(|(to, slots)| Ok((*to, upload(slots)?)));
         let receives = round.receives.iter().map(|r| Ok((r.from, upload(&r.slots)?, r.add)));
         Ok(DeviceRound {
             sends: sends.collect::<Result<_, Error>>()?,
             receives: receives.collect::<Result<_, Error>>()?,
         })
+    }
+}
+
+impl DeviceRound {
+    /// Sends rows to a rank, if there are any.
+    pub fn send(&mut self, to: usize, slots: Slots) {
+        if slots.len() > 0 {
+            self.sends.push((to, slots));
+        }
+    }
+    /// Puts rows that come from a rank, if there are any.
+    pub fn receive(&mut self, from: usize, slots: Slots) {
+        if slots.len() > 0 {
+            self.receives.push((from, slots, false));
+        }
+    }
+    /// Number of rows that are sent.
+    pub fn rows(&self) -> usize {
+        self.sends.iter().map(|(_, slots)| slots.len()).sum()
     }
 }
 
@@ -286,16 +305,23 @@ impl Ranks {
                 true => self.packed::<T>((kind, k, at), slots.len() * width, args)?,
                 false => self.bytes::<T>(slots.len() * width, args)?,
             };
-            sends.extend(to.iter().map(|&to| (to, message.clone())));
+            sends.push((*to, message));
         }
         let from: Vec<usize> = round.receives.iter().map(|r| r.0).collect();
-        for (message, (_, slots, add)) in messages.swap(sends, &from)?.iter().zip(&round.receives) {
+        for (message, (from, slots, add)) in messages.swap(sends, &from)?.iter().zip(&round.receives) {
             let numbers = slots.len() * width;
-            let came: Buffer<T> = device.alloc(numbers, "rows of other ranks")?;
-            // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the evaluation,
-            // and this rank waits for its stream before.
-            unsafe { self.link.fetch(message, came.address(), numbers * size_of::<T>())? };
-            let rest = [u32::from(*add).into(), (&came).into()];
+            let came: Buffer<T>;
+            let rows = match self.link.own(message).filter(|_| *from == messages.rank()) {
+                Some(address) => Arg::address(address),
+                None => {
+                    came = device.alloc(numbers, "rows of other ranks")?;
+                    // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the
+                    // evaluation, and this rank waits for its stream before.
+                    unsafe { self.link.fetch(message, came.address(), numbers * size_of::<T>())? };
+                    (&came).into()
+                }
+            };
+            let rest = [u32::from(*add).into(), rows];
             let args: Vec<Arg> = ends.args(ends.to, slots).into_iter().chain(rest).collect();
             // SAFETY: arguments as in rows.cu; the slots are rows, or rows that pass through, and distinct.
             unsafe { self.launch::<T>(Step::Put, numbers, &args)? };

@@ -72,6 +72,10 @@ pub struct Share {
     pub messages: usize,
     /// Multipoles in these messages.
     pub rows: usize,
+    /// Sources of the share that other ranks sum point by point, each counted once per rank.
+    pub lent: usize,
+    /// Sources of other shares that this rank sums point by point.
+    pub ghosts: usize,
     /// Forecast seconds of the rank's work.
     pub work: f64,
     /// Forecast time of the slowest rank over the time with work shared out perfectly.
@@ -120,22 +124,25 @@ pub(crate) fn share(
     let (device, me) = (tree.device.clone(), with.messages.rank());
     let mut cutter = Cutter::new(&tree, with.messages.size())?;
     let (work, imbalance) = cutter.cut(&tree, &lists, with)?;
-    let round = cutter.round(&lists, me)?;
+    let multipoles =
+        cutter.round(me, |reader| cutter.read(&lists, reader), |flags, owner| cutter.owned(flags, owner))?;
     let [p2m, m2m] = cutter.kept(Kind::Sources, me, [&lists.p2m, &lists.m2m])?;
     let [after] = cutter.kept(Kind::Several, me, [&lists.m2m])?;
     let [m2l, p2l, l2l] = cutter.kept(Kind::Targets, me, [&lists.m2l, &lists.p2l, &lists.l2l])?;
     let [m2p, l2p, p2p] = cutter.kept(Kind::Targets, me, [&lists.m2p, &lists.l2p, &lists.p2p])?;
-    let routes = cutter.routes(&tree, with)?;
+    let routes = cutter.routes(&tree, &lists, with)?;
     let [sources, targets] = cutter.share(me);
     let share = Share {
         sources: sources.len(),
         targets: targets.len(),
-        messages: round.sends.len(),
-        rows: round.sends.iter().map(|(_, slots)| slots.len()).sum(),
+        messages: multipoles.sends.len(),
+        rows: multipoles.rows(),
+        lent: routes.ghosts.rows(),
+        ghosts: routes.ghosts.receives.iter().map(|(_, slots, _)| slots.len()).sum(),
         work,
         imbalance,
     };
-    let ranks = Ranks::of_share(Link::new(&device, with.messages.clone()), tree.len(), round, after, routes)?;
+    let ranks = Ranks::of_share(Link::new(&device, with.messages.clone()), tree.len(), multipoles, after, routes)?;
     let same = Arc::ptr_eq(&tree.sources, &tree.targets);
     tree.boxes.target_range = cutter.narrowed(targets.clone())?;
     tree.targets = Arc::new(tree.targets.part(&device, targets.clone())?);
@@ -290,47 +297,72 @@ impl Cutter {
         })
     }
 
-    /// Flags of the boxes whose multipoles a rank reads: those that its M2L and M2P edges name, and children of boxes with
-    /// sources of several shares.
-    fn read(&self, lists: &DeviceLists, reader: usize) -> Result<Buffer<u32>, Error> {
-        let flags = self.device.zeros(self.n, "multipoles of other ranks")?;
-        let kinds = [(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)];
-        for (kind, edges) in kinds {
+    /// Flags of the boxes that rows of boxes of a kind name.
+    fn marked<const K: usize>(&self, share: usize, rows: [(Kind, &DeviceEdges); K]) -> Result<Buffer<u32>, Error> {
+        let flags = self.device.zeros(self.n, "boxes of other ranks")?;
+        for (kind, edges) in rows {
             let rows = (&edges.starts, &edges.sources).into();
-            let args = [&self.of(kind, reader)[..], &[rows, (&flags).into()]].concat();
+            let args = [&self.of(kind, share)[..], &[rows, (&flags).into()]].concat();
             // SAFETY: arguments as in shares.cu; there is a flag for each box.
             unsafe { self.warps("mark", &args)? };
         }
         Ok(flags)
     }
 
+    /// Flags of the boxes whose multipoles a rank reads: those that its M2L and M2P edges name, and children of boxes with
+    /// sources of several shares.
+    fn read(&self, lists: &DeviceLists, reader: usize) -> Result<Buffer<u32>, Error> {
+        let named = [(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)];
+        self.marked(reader, named)
+    }
+
     /// The flagged boxes with sources of one share alone.
     fn owned(&self, flags: &Buffer<u32>, owner: usize) -> Result<Slots, Error> {
-        let both = self.device.alloc(self.n, "multipoles of other ranks")?;
-        let args = [&self.of(Kind::Sources, owner)[..], &[flags.into(), (&both).into()]].concat();
-        // SAFETY: arguments as in shares.cu; there is a flag for each box.
-        unsafe { self.threads("marked", self.n, &args)? };
-        let [list] = filled(&self.device, &self.primitives, self.n, &[both], |[list]| {
+        self.listed("marked", flags, owner, |list| {
             let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
-            // SAFETY: as above; the list has as many entries as there are flags.
+            // SAFETY: arguments as in shares.cu; the list has as many entries as there are flags.
             unsafe { self.threads("list_marked", self.n, &args) }
-        })?;
+        })
+    }
+
+    /// The sources of the flagged boxes with sources of one share alone.
+    fn owned_sources(&self, flags: &Buffer<u32>, owner: usize) -> Result<Slots, Error> {
+        self.listed("marked_sources", flags, owner, |list| {
+            let args = [(&self.boxes).into(), (self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
+            // SAFETY: arguments as in shares.cu; the list has an entry for each source.
+            unsafe { self.warps("list_sources", &args) }
+        })
+    }
+
+    /// A list of slots of flagged boxes: the kernel `count` tells how many each has, `fill` writes them.
+    fn listed(
+        &self,
+        count: &'static str,
+        flags: &Buffer<u32>,
+        owner: usize,
+        fill: impl FnOnce(&DeviceEdges) -> Result<(), Error>,
+    ) -> Result<Slots, Error> {
+        let numbers = self.device.alloc(self.n, "boxes of other ranks")?;
+        let args = [&self.of(Kind::Sources, owner)[..], &[flags.into(), (&numbers).into()]].concat();
+        // SAFETY: arguments as in shares.cu; there is a number for each box.
+        unsafe { self.threads(count, self.n, &args)? };
+        let [list] = filled(&self.device, &self.primitives, self.n, &[numbers], |[list]| fill(list))?;
         let range = 0..list.len();
         Ok(Slots::new(&Arc::new(list.sources), range))
     }
 
-    /// The multipoles that travel in an evaluation.
-    fn round(&self, lists: &DeviceLists, me: usize) -> Result<DeviceRound, Error> {
-        let (mut round, mine) = (DeviceRound::default(), self.read(lists, me)?);
+    /// What travels between the shares in an evaluation: of the boxes that `read` flags for a reader, the slots that
+    /// `owned` lists for an owner.
+    fn round(
+        &self,
+        me: usize,
+        read: impl Fn(usize) -> Result<Buffer<u32>, Error>,
+        owned: impl Fn(&Buffer<u32>, usize) -> Result<Slots, Error>,
+    ) -> Result<DeviceRound, Error> {
+        let (mut round, mine) = (DeviceRound::default(), read(me)?);
         for other in (0..self.shares).filter(|&other| other != me) {
-            let sent = self.owned(&self.read(lists, other)?, me)?;
-            if sent.len() > 0 {
-                round.sends.push((vec![other], sent));
-            }
-            let came = self.owned(&mine, other)?;
-            if came.len() > 0 {
-                round.receives.push((other, came, false));
-            }
+            round.send(other, owned(&read(other)?, me)?);
+            round.receive(other, owned(&mine, other)?);
         }
         Ok(round)
     }
@@ -344,71 +376,71 @@ impl Cutter {
         Ok(range)
     }
 
-    /// The ways between callers and the tree. Every rank gets the strengths of all sources.
-    fn routes(&self, tree: &DeviceTree, with: &Sharing) -> Result<DeviceRoutes, Error> {
-        let (device, me) = (&self.device, with.messages.rank());
-        let same = Arc::ptr_eq(&tree.sources, &tree.targets);
-        let [sources, targets] = [0, 1].map(|set| pieces(&with.given[set]));
-        let places = Arc::new(ends::places(device, &tree.sources.order)?);
-        let given = [sources[me].len(), targets[me].len()];
+    /// The ways between callers and the tree: strengths go to the share of their source, and from there to the shares that
+    /// sum it point by point; values go back. Rows travel in the order of the caller.
+    fn routes(&self, tree: &DeviceTree, lists: &DeviceLists, with: &Sharing) -> Result<DeviceRoutes, Error> {
+        let me = with.messages.rank();
+        let given = [0, 1].map(|set| pieces(&with.given[set]));
+        let counts = [0, 1].map(|set| given[set][me].len());
         let mut strengths = DeviceRound::default();
-        if given[0] > 0 {
-            let all = Slots::all(self.primitives.iota(given[0], "rows of callers")?);
-            strengths.sends.push(((0..self.shares).collect(), all));
+        for (rank, [of_share, of_caller]) in self.ends(&tree.sources, 0, &given[0], me)?.into_iter().enumerate() {
+            strengths.send(rank, of_caller);
+            strengths.receive(rank, of_share);
         }
-        for (rank, rows) in sources.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-            strengths.receives.push((rank, Slots::new(&places, rows), false));
+        let mut values = DeviceRound::default();
+        for (rank, [of_share, of_caller]) in self.ends(&tree.targets, 1, &given[1], me)?.into_iter().enumerate() {
+            values.send(rank, of_share);
+            values.receive(rank, of_caller);
         }
-        let places = if same { places } else { Arc::new(ends::places(device, &tree.targets.order)?) };
-        let values = self.values(tree, &places, &targets, me)?;
-        Ok(DeviceRoutes { given, strengths, ghosts: DeviceRound::default(), values })
+        let near = |reader| self.marked(reader, [(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)]);
+        let ghosts = self.round(me, near, |flags, owner| self.owned_sources(flags, owner))?;
+        Ok(DeviceRoutes { given: counts, strengths, ghosts, values })
     }
 
-    /// The way of values from the targets of this share to the callers, and to the caller of this rank. Rows travel in the
-    /// order of the caller.
-    fn values(
+    /// For each rank, the points of this share that its caller has, and the rows of this rank's caller that are in its
+    /// share, both in the order of the caller. `set` is 0 for sources, whose positions count from the first of all, and 1
+    /// for targets, whose positions count from the first of the share.
+    fn ends(
         &self,
-        tree: &DeviceTree,
-        places: &Buffer<u32>,
+        points: &DevicePoints,
+        set: usize,
         pieces: &[Range<usize>],
         me: usize,
-    ) -> Result<DeviceRound, Error> {
-        let (device, [_, targets]) = (&self.device, self.share(me));
-        let (m, rows) = (targets.len(), pieces[me].len());
-        let mut round = DeviceRound::default();
-        // Targets of this share by their rows; callers have intervals of rows.
-        let keys: Buffer<u64> = device.alloc(m, "rows of callers")?;
-        let args = [tree.targets.order.at(targets.start), (m as u32).into(), (&keys).into()];
-        // SAFETY: arguments as in shares.cu; there is a key for each target of the share.
-        unsafe { self.threads("row_keys", m, &args)? };
-        let bits = usize::BITS - tree.targets.len().leading_zeros();
+    ) -> Result<Vec<[Slots; 2]>, Error> {
+        let (device, what) = (&self.device, "rows of callers");
+        let mine = self.share(me)[set].clone();
+        let (keys, slots) = (device.alloc(mine.len(), what)?, device.alloc(mine.len(), what)?);
+        let [n, first] = [mine.len(), if set == 0 { mine.start } else { 0 }].map(|x| Arg::from(x as u32));
+        let args = [points.order.at(mine.start), n, first, (&keys).into(), (&slots).into()];
+        // SAFETY: arguments as in shares.cu; there is a key for each point of the share.
+        unsafe { self.threads("row_keys", mine.len(), &args)? };
+        let bits = usize::BITS - points.len().leading_zeros();
         let ends: Vec<u32> = pieces.iter().map(|rows| rows.end as u32).collect();
-        for (to, slots) in self.sorted(keys, m, bits, &ends)?.into_iter().enumerate() {
-            if slots.len() > 0 {
-                round.sends.push((vec![to], slots));
-            }
-        }
-        // Rows of this caller by the share of their place.
-        let keys: Buffer<u64> = device.alloc(rows, "rows of callers")?;
-        let cuts = [Arg::from(&self.cuts_there), (self.shares as u32).into()];
-        let args = [places.at(pieces[me].start), (rows as u32).into(), cuts[0], cuts[1], (&keys).into()];
+        let of_share = self.sorted((keys, slots), mine.len(), bits, &ends)?;
+
+        let (rows, places) = (&pieces[me], ends::places(device, &points.order)?);
+        let (keys, slots) = (device.alloc(rows.len(), what)?, device.alloc(rows.len(), what)?);
+        let [n, shares, targets] = [rows.len(), self.shares, set].map(|x| Arg::from(x as u32));
+        let (cuts, from) = ((&self.cuts_there).into(), places.at(rows.start));
+        let args = [from, n, cuts, shares, targets, (&keys).into(), (&slots).into()];
         // SAFETY: as above; there is a key for each row of the caller.
-        unsafe { self.threads("share_keys", rows, &args)? };
+        unsafe { self.threads("share_keys", rows.len(), &args)? };
         let bits = usize::BITS - self.shares.leading_zeros();
         let ends: Vec<u32> = (1..=self.shares as u32).collect();
-        for (from, slots) in self.sorted(keys, rows, bits, &ends)?.into_iter().enumerate() {
-            if slots.len() > 0 {
-                round.receives.push((from, slots, false));
-            }
-        }
-        Ok(round)
+        let of_caller = self.sorted((keys, slots), rows.len(), bits, &ends)?;
+        Ok(of_share.into_iter().zip(of_caller).map(|(a, b)| [a, b]).collect())
     }
 
-    /// The positions of `n` keys sorted by the keys, cut before the first key that is at least each of `ends`.
-    fn sorted(&self, mut keys: Buffer<u64>, n: usize, bits: u32, ends: &[u32]) -> Result<Vec<Slots>, Error> {
+    /// `n` slots sorted by their keys, cut before the first key that is at least each of `ends`.
+    fn sorted(
+        &self,
+        (mut keys, mut slots): (Buffer<u64>, Buffer<u32>),
+        n: usize,
+        bits: u32,
+        ends: &[u32],
+    ) -> Result<Vec<Slots>, Error> {
         let (device, count) = (&self.device, ends.len());
-        let mut slots = device.alloc(n, "rows of callers")?;
-        self.primitives.sort(&mut keys, &mut slots, true, n, 0..bits)?;
+        self.primitives.sort(&mut keys, &mut slots, false, n, 0..bits)?;
         let (ends, found) = (device.upload(ends, "rows of callers")?, device.alloc(count, "rows of callers")?);
         let args = [(&keys).into(), (n as u64).into(), (&ends).into(), (count as u32).into(), (&found).into()];
         // SAFETY: arguments as in shares.cu; there is a position for each end.

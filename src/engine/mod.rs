@@ -226,9 +226,11 @@ pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     if let Some(world) = &request.world {
         return match choice.layout {
             Layout::Octree(parts) if choice.method != Method::Direct => {
-                let shares = || request.backend.processor().engine_of_share(request, choice, parts, world);
-                let here = request.has_whole_trees().then(shares).flatten();
-                here.unwrap_or_else(|| Box::new(Ranks::new(request, choice, parts, world)))
+                let share = || request.backend.processor().engine_of_share(request, choice, parts, world);
+                match request.has_whole_trees().then(share).flatten() {
+                    Some(engine) => engine,
+                    None => Box::new(Ranks::new(request, choice, parts, world)),
+                }
             }
             _ => Box::new(DirectOnRanks::new(request, choice, world)),
         };

@@ -66,9 +66,8 @@ impl Shares {
         }
     }
 
-    fn report(&self, share: Share, order: usize, all_sources: usize) -> RanksReport {
+    fn report(&self, share: Share, order: usize) -> RanksReport {
         let (r, c) = self.inner.asked();
-        let ghosts = all_sources - share.sources;
         let row = multipole_bytes(r, c, &self.parts, order);
         RanksReport {
             ranks: self.world.size(),
@@ -77,10 +76,10 @@ impl Shares {
             exchange: Strategy::Frontier.name(),
             owned_sources: share.sources,
             owned_targets: share.targets,
-            ghosts,
+            ghosts: share.ghosts,
             messages: share.messages,
             rows: share.rows,
-            bytes: share.rows as u64 * row + (ghosts * c.facts.strengths * size_of::<f64>()) as u64,
+            bytes: share.rows as u64 * row + (share.lent * c.facts.strengths * size_of::<f64>()) as u64,
             work: share.work,
             imbalance: share.imbalance,
             imbalance_by_points: None,
@@ -134,7 +133,6 @@ impl Engine for Shares {
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
         let Some((own, given)) = self.new.take() else { return not_placed() };
-        let all_sources = given[0].iter().sum();
         let speeds = self.world.all_gather(self.asked().0.speed)?;
         let messages: Arc<dyn Messages> = Arc::new(self.world.clone());
         let sharing = Sharing { messages, given, speeds, works: self.works(order) };
@@ -144,7 +142,7 @@ impl Engine for Shares {
             mine = share;
             Ok(tree)
         })?;
-        let report = self.report(mine, order, all_sources);
+        let report = self.report(mine, order);
         self.settled = Some(Settled { own, report });
         Ok(placed)
     }

@@ -106,10 +106,17 @@ impl<T: DeviceScalar> Families<T> {
         let (device, boxes) = (arranger.device(), Arg::from(arranger.boxes));
         let (order, children, neighbours) = (lattice.order, lattice.octants(), neighbours(lattice));
         let n = m2l.boxes;
-        let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
-        let args = [boxes, (n as u32).into(), (&flags).into()];
+        // A tree of one rank has edges between most families. Of a tree that ranks share, this one has a part of the edges.
+        let flags: Buffer<u32> = device.zeros(n, "families")?;
+        let args = [boxes, (n as u32).into(), (&m2l.starts).into(), (&m2l.sources).into(), (&flags).into()];
         // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
-        unsafe { device.launch(&arranger.functions, "inner_flags", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        unsafe {
+            let (all, warps) = ((blocks(n, BLOCK as usize)?, 1), (blocks(32 * n, BLOCK as usize)?, 1));
+            match arranger.tree.shared {
+                None => device.launch(&arranger.functions, "inner_flags", all, BLOCK, &[args[0], args[1], args[4]])?,
+                Some(_) => device.launch(&arranger.functions, "family_flags", warps, BLOCK, &args)?,
+            }
+        }
         let [(parents, numbers)] = arranger.listed(&[flags])?;
         let count = parents.boxes.len();
         // Numbers per family for one frequency along the last axis.

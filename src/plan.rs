@@ -213,8 +213,8 @@ impl Plan {
     /// tenth from the counts at the last measurement (direct sums in f32: always). The order then changes if it must;
     /// [`describe`](Plan::describe) reports the order and the points for which it was measured. If the number of points
     /// doubles or halves, or if targets become separate points, a new plan is made. A given order stays. The old points
-    /// and the new points are in memory at once. On several [`ranks`](Fmm::ranks) on cores, or over MPI, every call plans
-    /// anew, and may choose another method.
+    /// and the new points are in memory at once. On several [`ranks`](Fmm::ranks) every call plans anew, and may choose
+    /// another method, but for fast methods on GPUs of one process.
     ///
     /// # Errors
     /// As [`Fmm::plan`].
@@ -248,9 +248,8 @@ impl Plan {
         if self.on_device && !on_ranks {
             self.synchronize()?;
         }
-        if (given.on_device() || on_ranks) && self.request.unmapped.is_some()
-            || on_ranks && !self.request.has_whole_trees()
-        {
+        let anew = on_ranks && (!self.request.has_whole_trees() || self.choice.method == Method::Direct);
+        if anew || (given.on_device() || on_ranks) && self.request.unmapped.is_some() {
             *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
         }

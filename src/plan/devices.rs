@@ -288,10 +288,15 @@ impl Engine for Several {
 
     fn mesh(&self) -> Mesh {
         let mut sum = Mesh::default();
+        // Each GPU has all boxes of the tree, or those of its part.
+        let whole = self.parts.iter().all(|part| part.plan.request.has_whole_trees());
         for mesh in self.engines().map(|engine| engine.mesh()) {
             sum.levels = sum.levels.max(mesh.levels);
             sum.root_side = mesh.root_side;
-            (sum.boxes, sum.leaves) = (sum.boxes + mesh.boxes, sum.leaves + mesh.leaves);
+            (sum.boxes, sum.leaves) = match whole {
+                true => (mesh.boxes, mesh.leaves),
+                false => (sum.boxes + mesh.boxes, sum.leaves + mesh.leaves),
+            };
             (sum.near_pairs, sum.far_points) = (sum.near_pairs + mesh.near_pairs, sum.far_points + mesh.far_points);
             let (a, b) = (sum.edges, mesh.edges);
             sum.edges = Edges {

@@ -71,6 +71,10 @@ pub struct Cuda {
     pub memory: Option<u64>,
 }
 
+/// Most ranks on GPUs that each hold the tree of all. With as many points each, tree and lists of all points take some 5 ms
+/// for each rank and 2²⁴ points, beside an evaluation of 41 ms (`runs/2026-11-25-h200x2`).
+const MOST_WITH_ONE_TREE: usize = 8;
+
 /// Several NVIDIA GPUs of this machine as one backend ([`Cuda::devices`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Devices {
@@ -383,9 +387,8 @@ impl Fmm {
     /// same bits on any number of ranks. Method and order for a tolerance are those of one rank, too: each rank draws
     /// its part of one sample, and rank 0 measures on the sample.
     ///
-    /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one. Ranks that are threads of one
-    /// process then hold the points of all ranks on each GPU, if its memory suffices and no [`exchange`](Fmm::exchange) is
-    /// named.
+    /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one. Up to eight ranks then hold the
+    /// points of all on each GPU, if its memory suffices and no [`exchange`](Fmm::exchange) is named.
     ///
     /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, arrays on a device and attributes of sources.
     pub fn ranks(mut self, world: &World) -> Self {
@@ -399,12 +402,12 @@ impl Fmm {
             None => work(),
         }
     }
-    /// Whether each rank holds the tree of all ranks, on its GPU: if an address means the same to all of them, and nobody
-    /// asked for an exchange of trees that the ranks make on the host.
+    /// Whether each rank holds the tree of all ranks, on its GPU: if nobody asked for an exchange of trees that the ranks
+    /// make on the host, and they are few.
     pub(crate) fn has_whole_trees(&self) -> bool {
-        let near = |world: &World| world.transport().one_process();
+        let few = |world: &World| world.size() <= MOST_WITH_ONE_TREE;
         let on_devices = self.backend.processor().number().is_some();
-        on_devices && self.exchange.is_none() && self.world.as_ref().is_some_and(near)
+        on_devices && self.exchange.is_none() && self.world.as_ref().is_some_and(few)
     }
     /// The request of a rank for itself alone.
     pub(crate) fn alone(&self) -> Fmm {

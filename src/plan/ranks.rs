@@ -126,7 +126,7 @@ pub(super) fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
         return refuse("kernels of the plane run on one rank");
     }
     if given.on_device() && !r.has_whole_trees() {
-        return refuse("they take arrays of the host, unless all are on GPUs, in one process");
+        return refuse("they take arrays of the host, unless they are few, on GPUs, and no exchange is named");
     }
     if !r.backend.several().is_empty() {
         return refuse("a rank has one GPU: name another one for each rank");

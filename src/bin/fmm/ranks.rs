@@ -68,9 +68,6 @@ pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
 pub fn check(args: &RunArgs, ranks: usize, launched: bool) -> Result<(), Failure> {
     let wrong = |what: String| Err(Failure::Input(what));
     match &args.speeds {
-        _ if launched && args.arrays == ArraysName::Device => {
-            wrong("--arrays device: ranks of several processes take arrays of the host".into())
-        }
         _ if (ranks > 1 || launched) && args.device_memory.is_some() => {
             wrong("--device-memory: several ranks take all their targets at once".into())
         }

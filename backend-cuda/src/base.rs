@@ -256,27 +256,28 @@ impl Base {
                 ranks.largest(&mut self.largest)?;
             }
         }
+        let unit = self.unit(near);
         match away {
-            None => ends.scatter(arrays, rows, linear, self.unit(near), &self.strengths),
-            Some((ranks, n)) => {
-                let given = device.alloc(n * width, "strengths")?;
-                ends.scatter(arrays, rows, linear, self.unit(near), &given)?;
-                ranks.bring(&given, &self.strengths, width)
-            }
+            None => ends.scatter(arrays, rows, linear, unit, (&self.strengths).into()),
+            Some((ranks, _)) => ranks.bring(&self.strengths, width, |slots, to| {
+                let rows = Rows { order: slots.arg(), n: slots.len(), width };
+                ends.scatter(arrays, rows, linear, unit, to)
+            }),
         }
     }
 
     /// Enqueues the copy of the values of the current piece, times `scale`, from tree order into the caller's arrays.
     pub fn gather(&self, near: &Near, scale: f64, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
-        let (points, width) = (&self.tree.targets, near.values());
-        let Some((ranks, n)) = self.ranks().and_then(|ranks| Some((ranks, ranks.given()?[1]))) else {
+        let (unit, width, values) = (self.unit(near), near.values(), (&self.values).into());
+        let Some(ranks) = self.ranks().filter(|ranks| ranks.given().is_some()) else {
             let targets = self.pieces.targets(self.piece);
-            let rows = Rows { order: points.order.at(targets.start), n: targets.len(), width };
-            return ends.gather_by(arrays, rows, self.places.as_ref(), (self.unit(near), scale), &self.values);
+            let rows = Rows { order: self.tree.targets.order.at(targets.start), n: targets.len(), width };
+            return ends.gather_by(arrays, rows, self.places.as_ref(), (unit, scale), values);
         };
-        let back = self.device().alloc(n * width, "values")?;
-        ranks.bring_back(&self.values, &back, width)?;
-        ends.gather(arrays, Rows { order: Arg::NULL, n, width }, self.unit(near), scale, &back)
+        ranks.bring_back(&self.values, width, |slots, values| {
+            let rows = Rows { order: slots.arg(), n: slots.len(), width };
+            ends.gather(arrays, rows, unit, scale, values)
+        })
     }
 
     /// Enqueues P2P of the current piece on the second stream (`beside`) or on the first.

@@ -124,9 +124,15 @@ impl<T: Real> Evaluation for Direct<T> {
         }
         let from = if timed { Some(self.device.mark()?) } else { None };
         let rows = Rows { order: Arg::NULL, n: self.n, width: self.strengths };
-        self.ends.scatter(arrays, rows, self.strengths, None, &self.given)?;
+        self.ends.scatter(arrays, rows, self.strengths, None, (&self.given).into())?;
         self.enqueue()?;
-        self.ends.gather(arrays, Rows { order: Arg::NULL, n: self.m, width: self.values }, None, 1.0, &self.out)?;
+        self.ends.gather(
+            arrays,
+            Rows { order: Arg::NULL, n: self.m, width: self.values },
+            None,
+            1.0,
+            (&self.out).into(),
+        )?;
         let mut seconds = StageSeconds::default();
         if let Some(from) = from {
             seconds[Stage::P2p as usize] = self.device.seconds(&from, &self.device.mark()?)?;

@@ -154,14 +154,14 @@ impl Ends {
         unsafe { self.device.launch(&self.functions, entry, (grid, 1), BLOCK, &args) }
     }
 
-    /// Enqueues the copy of the strengths into `to`, in the order of `rows`, divided by the number in `unit`.
+    /// Enqueues the copy of the strengths to the f64 at `to`, in the order of `rows`, divided by the number in `unit`.
     pub fn scatter(
         &self,
         arrays: &Arrays,
         rows: Rows,
         linear: usize,
         unit: Option<&Buffer<u64>>,
-        to: &Buffer<f64>,
+        to: Arg,
     ) -> Result<(), Error> {
         let given = &arrays.strengths;
         let args = [
@@ -171,7 +171,7 @@ impl Ends {
             (rows.width as u32).into(),
             (linear as u32).into(),
             unit.map_or(Arg::NULL, Arg::from),
-            to.into(),
+            to,
             self.notes.at(0),
         ];
         let grid = (blocks(rows.n * rows.width, BLOCK as usize)?, 1);
@@ -180,7 +180,7 @@ impl Ends {
         unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args) }
     }
 
-    /// Enqueues the copy of values in the order of `rows` into the arrays of the caller, times `factor` and the number
+    /// Enqueues the copy of values, f64 in the order of `rows`, into the arrays of the caller, times `factor` and the number
     /// in `unit`.
     pub fn gather(
         &self,
@@ -188,7 +188,7 @@ impl Ends {
         rows: Rows,
         unit: Option<&Buffer<u64>>,
         factor: f64,
-        values: &Buffer<f64>,
+        values: Arg,
     ) -> Result<(), Error> {
         self.gather_by(arrays, rows, None, (unit, factor), values)
     }
@@ -200,7 +200,7 @@ impl Ends {
         rows: Rows,
         places: Option<&Buffer<u32>>,
         (unit, factor): (Option<&Buffer<u64>>, f64),
-        values: &Buffer<f64>,
+        values: Arg,
     ) -> Result<(), Error> {
         let (order, places) = match places {
             Some(places) => (Arg::NULL, places.into()),
@@ -209,7 +209,7 @@ impl Ends {
         let first = if arrays.rows { self.tables.len() - 1 } else { 0 };
         for (k, (table, to)) in self.tables[first..].iter().zip(&arrays.values).enumerate() {
             let args = [
-                values.into(),
+                values,
                 order,
                 places,
                 rows.n(),

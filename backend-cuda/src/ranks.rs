@@ -103,7 +103,7 @@ impl Slots {
     pub fn len(&self) -> usize {
         self.range.len()
     }
-    fn arg(&self) -> Arg {
+    pub fn arg(&self) -> Arg {
         self.of.at(self.range.start)
     }
 }
@@ -184,22 +184,24 @@ pub(crate) enum Row {
     Multipoles,
 }
 
-/// Rows at both ends of a round.
+/// Rows of an array, and rows that only pass through, whose slots begin at `first_passing`.
 #[derive(Clone, Copy)]
-struct Ends<'a, T> {
-    from: &'a Buffer<T>,
-    to: &'a Buffer<T>,
-    /// Rows that only pass through, whose slots begin at `first_passing`.
+struct Rows<'a, T> {
+    rows: &'a Buffer<T>,
     passing: &'a Buffer<T>,
     first_passing: u32,
     width: usize,
 }
 
-impl<T> Ends<'_, T> {
+impl<'a, T> Rows<'a, T> {
+    /// Rows of which none only passes through.
+    fn all(rows: &'a Buffer<T>, width: usize) -> Self {
+        Rows { rows, passing: rows, first_passing: u32::MAX, width }
+    }
     /// The first arguments of both kernels.
-    fn args(&self, rows: &Buffer<T>, slots: &Slots) -> [Arg; 6] {
+    fn args(&self, slots: &Slots) -> [Arg; 6] {
         let (n, width) = ((slots.len() as u64).into(), (self.width as u32).into());
-        [rows.into(), self.passing.into(), self.first_passing.into(), slots.arg(), n, width]
+        [self.rows.into(), self.passing.into(), self.first_passing.into(), slots.arg(), n, width]
     }
 }
 
@@ -271,62 +273,93 @@ impl Ranks {
     /// ranks do it for the same kinds of rows in the same order.
     pub fn complete<T: DeviceScalar>(&self, kind: Row, rows: &Buffer<T>, width: usize) -> Result<(), Error> {
         let passing = &self.link.device().zeros(self.passing * width, "rows of other ranks")?;
-        let ends = Ends { from: rows, to: rows, passing, first_passing: self.boxes as u32, width };
-        self.rounds.iter().enumerate().try_for_each(|(k, round)| self.travel((kind, k), round, ends))
+        let rows = Rows { rows, passing, first_passing: self.boxes as u32, width };
+        let travel = |(k, round)| {
+            let (pack, put) = (
+                |slots: &Slots, to| self.pack(rows, slots, to),
+                |slots: &Slots, add, from| self.put(rows, slots, add, from),
+            );
+            self.travel::<T>((kind, k), round, width, pack, put)
+        };
+        self.rounds.iter().enumerate().try_for_each(travel)
     }
 
-    /// Brings the caller's strengths to the sources of the tree, ghosts included.
-    pub fn bring(&self, given: &Buffer<f64>, strengths: &Buffer<f64>, width: usize) -> Result<(), Error> {
+    /// Brings the caller's strengths to the sources of the tree, ghosts included. `pack` enqueues the copy of the caller's
+    /// strengths with some slots into a message.
+    pub fn bring(
+        &self,
+        strengths: &Buffer<f64>,
+        width: usize,
+        pack: impl Fn(&Slots, Arg) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (Some(routes), rows) = (&self.routes, Rows::all(strengths, width)) else { return Ok(()) };
+        let put = |slots: &Slots, add, from| self.put(rows, slots, add, from);
+        self.travel::<f64>((Row::Strengths, 0), &routes.strengths, width, pack, put)?;
+        let pack = |slots: &Slots, to| self.pack(rows, slots, to);
+        self.travel::<f64>((Row::Ghosts, 0), &routes.ghosts, width, pack, put)
+    }
+
+    /// Brings the values at the targets of the tree to the callers. `put` enqueues the copy of a message into the caller's
+    /// rows with some slots.
+    pub fn bring_back(
+        &self,
+        values: &Buffer<f64>,
+        width: usize,
+        put: impl Fn(&Slots, Arg) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let Some(routes) = &self.routes else { return Ok(()) };
-        let ends = Ends { from: given, to: strengths, passing: given, first_passing: u32::MAX, width };
-        self.travel((Row::Strengths, 0), &routes.strengths, ends)?;
-        self.travel((Row::Ghosts, 0), &routes.ghosts, Ends { from: strengths, ..ends })
+        let pack = |slots: &Slots, to| self.pack(Rows::all(values, width), slots, to);
+        self.travel::<f64>((Row::Values, 0), &routes.values, width, pack, |slots: &Slots, _, from| put(slots, from))
     }
 
-    /// Brings the values at the targets of the tree to the callers.
-    pub fn bring_back(&self, values: &Buffer<f64>, out: &Buffer<f64>, width: usize) -> Result<(), Error> {
-        let Some(routes) = &self.routes else { return Ok(()) };
-        let ends = Ends { from: values, to: out, passing: values, first_passing: u32::MAX, width };
-        self.travel((Row::Values, 0), &routes.values, ends)
-    }
-
-    /// Sends and puts the rows of a round.
+    /// Sends and puts the rows of a round, of `width` numbers each. `pack` enqueues the copy of rows into a message, `put`
+    /// the copy of a message into rows, or its addition to them.
     fn travel<T: DeviceScalar>(
         &self,
         (kind, k): (Row, usize),
         round: &DeviceRound,
-        ends: Ends<T>,
+        width: usize,
+        pack: impl Fn(&Slots, Arg) -> Result<(), Error>,
+        put: impl Fn(&Slots, bool, Arg) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (device, messages, width) = (self.link.device(), self.link.messages(), ends.width);
+        let (device, messages) = (self.link.device(), self.link.messages());
         let mut sends = Vec::new();
         for (at, (to, slots)) in round.sends.iter().enumerate() {
-            let args = ends.args(ends.from, slots);
+            let (numbers, pack) = (slots.len() * width, |to| pack(slots, to));
             let message = match messages.one_process() {
-                true => self.packed::<T>((kind, k, at), slots.len() * width, args)?,
-                false => self.bytes::<T>(slots.len() * width, args)?,
+                true => self.packed((kind, k, at), numbers * size_of::<T>(), pack)?,
+                false => self.bytes::<T>(numbers, pack)?,
             };
             sends.push((*to, message));
         }
         let from: Vec<usize> = round.receives.iter().map(|r| r.0).collect();
         for (message, (from, slots, add)) in messages.swap(sends, &from)?.iter().zip(&round.receives) {
             let numbers = slots.len() * width;
-            let came: Buffer<T>;
-            let rows = match self.link.own(message).filter(|_| *from == messages.rank()) {
-                Some(address) => Arg::address(address),
-                None => {
-                    came = device.alloc(numbers, "rows of other ranks")?;
-                    // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the
-                    // evaluation, and this rank waits for its stream before.
-                    unsafe { self.link.fetch(message, came.address(), numbers * size_of::<T>())? };
-                    (&came).into()
-                }
-            };
-            let rest = [u32::from(*add).into(), rows];
-            let args: Vec<Arg> = ends.args(ends.to, slots).into_iter().chain(rest).collect();
-            // SAFETY: arguments as in rows.cu; the slots are rows, or rows that pass through, and distinct.
-            unsafe { self.launch::<T>(Step::Put, numbers, &args)? };
+            if let Some(address) = self.link.own(message).filter(|_| *from == messages.rank()) {
+                put(slots, *add, Arg::address(address))?;
+                continue;
+            }
+            let came: Buffer<T> = device.alloc(numbers, "rows of other ranks")?;
+            // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the evaluation,
+            // and this rank waits for its stream before.
+            unsafe { self.link.fetch(message, came.address(), numbers * size_of::<T>())? };
+            put(slots, *add, (&came).into())?;
         }
         Ok(())
+    }
+
+    /// Enqueues the copy of rows into a message.
+    fn pack<T: DeviceScalar>(&self, rows: Rows<T>, slots: &Slots, to: Arg) -> Result<(), Error> {
+        let args: Vec<Arg> = rows.args(slots).into_iter().chain([to]).collect();
+        // SAFETY: arguments as in rows.cu; the message has room for the rows.
+        unsafe { self.launch::<T>(Step::Pack, slots.len() * rows.width, &args) }
+    }
+
+    /// Enqueues the copy of a message into rows, or its addition to them.
+    fn put<T: DeviceScalar>(&self, rows: Rows<T>, slots: &Slots, add: bool, from: Arg) -> Result<(), Error> {
+        let args: Vec<Arg> = rows.args(slots).into_iter().chain([u32::from(add).into(), from]).collect();
+        // SAFETY: arguments as in rows.cu; the slots are rows, or rows that pass through, and distinct.
+        unsafe { self.launch::<T>(Step::Put, slots.len() * rows.width, &args) }
     }
 
     /// Enqueues a kernel with one thread for each of `numbers` numbers.
@@ -339,34 +372,32 @@ impl Ranks {
         unsafe { self.link.device().launch(&self.functions, step.entry::<T>(), grid, BLOCK, args) }
     }
 
-    /// Enqueues packing a message of so many numbers, and returns where it will be.
-    fn packed<T: DeviceScalar>(
+    /// Packs a message of so many bytes, and returns where it will be.
+    fn packed(
         &self,
         key: (Row, usize, usize),
-        numbers: usize,
-        of: [Arg; 6],
+        bytes: usize,
+        pack: impl FnOnce(Arg) -> Result<(), Error>,
     ) -> Result<Vec<u8>, Error> {
         // A poisoned lock is fine: parcels are inserted whole.
         let mut all = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
         let parcel = match all.entry(key) {
             std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
-            std::collections::hash_map::Entry::Vacant(free) => {
-                free.insert(Parcel::new(self.link.device(), numbers * size_of::<T>())?)
-            }
+            std::collections::hash_map::Entry::Vacant(free) => free.insert(Parcel::new(self.link.device(), bytes)?),
         };
-        let args: Vec<Arg> = of.into_iter().chain([Arg::address(parcel.address)]).collect();
-        // SAFETY: arguments as in rows.cu; the parcel has room for the rows.
-        unsafe { self.launch::<T>(Step::Pack, numbers, &args)? };
+        pack(Arg::address(parcel.address))?;
         parcel.seal()
     }
 
     /// Packs a message of so many numbers on the host.
-    fn bytes<T: DeviceScalar>(&self, numbers: usize, of: [Arg; 6]) -> Result<Vec<u8>, Error> {
+    fn bytes<T: DeviceScalar>(
+        &self,
+        numbers: usize,
+        pack: impl FnOnce(Arg) -> Result<(), Error>,
+    ) -> Result<Vec<u8>, Error> {
         let device = self.link.device();
         let message: Buffer<T> = device.alloc(numbers, "rows for other ranks")?;
-        let args: Vec<Arg> = of.into_iter().chain([(&message).into()]).collect();
-        // SAFETY: arguments as in rows.cu; the message has room for the rows.
-        unsafe { self.launch::<T>(Step::Pack, numbers, &args)? };
+        pack((&message).into())?;
         let mut bytes = vec![0u8; numbers * size_of::<T>()];
         // SAFETY: the buffer has as many bytes.
         unsafe { device.receive(message.address(), &mut bytes, "rows for other ranks")? };

@@ -316,7 +316,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         } else {
             None
         };
-        self.ends.scatter(arrays, rows, width, unit, &w.strengths)?;
+        self.ends.scatter(arrays, rows, width, unit, (&w.strengths).into())?;
         if self.kernel.real_member(0).is_none() {
             return Ok(());
         }
@@ -442,7 +442,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         let (w, targets) = (&self.work, &self.work.pyramid.targets);
         let width = width(self.kernel, self.derivatives);
         let rows = Rows { order: (&targets.order).into(), n: targets.n, width };
-        self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), self.kernel.scale(), &w.values)
+        self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), self.kernel.scale(), (&w.values).into())
     }
 }
 

@@ -101,8 +101,8 @@ pub(crate) struct There<'a> {
 pub(crate) struct OfRanks<'a> {
     /// Numbers of sources, and of targets, of each rank.
     pub counts: [Vec<usize>; 2],
-    /// The own sources, and the own targets if they are separate points, in the caller's order.
-    pub own: (Arc<CallerPoints>, Option<Arc<CallerPoints>>),
+    /// The own targets, if they are separate points, in the caller's order.
+    pub targets: Option<Arc<CallerPoints>>,
     /// The own points on the host, if they were given there.
     host: Option<(&'a [f64], Targets<'a>)>,
 }
@@ -195,7 +195,7 @@ impl<'a> Cloud<'a> {
                 (DeviceTargets::Points(Arc::new(all)), m)
             }
         };
-        let of_ranks = Some(OfRanks { counts: [n, m], own: (Arc::new(own), targets.map(Arc::new)), host });
+        let of_ranks = Some(OfRanks { counts: [n, m], targets: targets.map(Arc::new), host });
         Ok(Cloud::Device(There { sources: Arc::new(sources), targets: there, trees: Trees::default(), of_ranks }))
     }
 

@@ -128,7 +128,8 @@ pub trait DeviceSums: Solver {
     /// # Errors
     /// As there.
     fn synchronize(&self) -> Result<(), Error>;
-    /// Copies of the sources, and of the targets if they are separate points (else empty), in the caller's order.
+    /// Copies of the sources, and of the targets if they are separate points (else empty), in the caller's order. Of a tree
+    /// that ranks share, the sources of all callers, and no targets.
     ///
     /// # Errors
     /// Errors of the device.
@@ -505,7 +506,8 @@ impl<T: DeviceScalar, N: Real> DeviceSums for Planned<T, N> {
     fn points(&self) -> Result<[Vec<f64>; 2], Error> {
         let plan = self.plan();
         let (tree, device) = (plan.tree(), &self.device);
-        let separate = !Arc::ptr_eq(&tree.sources, &tree.targets);
+        // The targets of a share are those of callers on all ranks.
+        let separate = !Arc::ptr_eq(&tree.sources, &tree.targets) && tree.ranks().is_none();
         Ok([tree.sources.rows(device)?, if separate { tree.targets.rows(device)? } else { Vec::new() }])
     }
 }

@@ -12,6 +12,7 @@ use crate::request::{Cuda, Fmm};
 use backend_cuda::{CallerPoints, DeviceSums, Share, Sharing, Works};
 use fmm_dist::{Strategy, World};
 use fmm_traits::{Error, Messages, StageSeconds, Targets};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Any large number: prices of so many items are not hidden by the fixed costs of an evaluation.
@@ -30,7 +31,8 @@ pub(crate) struct Shares {
 
 /// The points of this rank.
 struct Own {
-    sources: Arc<CallerPoints>,
+    /// The numbers of its sources among those of all ranks.
+    sources: Range<usize>,
     /// Targets that are separate points.
     targets: Option<Arc<CallerPoints>>,
     /// The sources that the output shows; `None` for all targets.
@@ -99,13 +101,12 @@ impl Engine for Shares {
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
-        let Some(OfRanks { counts, own: (sources, targets), .. }) = &cloud.on_device()?.of_ranks else {
-            return not_placed();
-        };
+        let Some(OfRanks { counts, targets, .. }) = &cloud.on_device()?.of_ranks else { return not_placed() };
         self.inner.place(cloud, watch)?;
         let facts = &self.asked().1.facts;
         let pick = cloud.on_host().ok().and_then(|(x, targets)| Placement::of(facts, x, targets).into_pick());
-        let own = Own { sources: sources.clone(), targets: targets.clone(), pick };
+        let (before, rank) = (|rank: usize| counts[0][..rank].iter().sum::<usize>(), self.world.rank());
+        let own = Own { sources: before(rank)..before(rank + 1), targets: targets.clone(), pick };
         self.new = Some((own, counts.clone()));
         Ok(())
     }
@@ -158,7 +159,9 @@ impl Engine for Shares {
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let Some(Settled { own: Own { sources, targets, .. }, .. }) = &self.settled else { return not_placed() };
-        Ok((sources.download()?, targets.as_ref().map(|targets| targets.download()).transpose()?.unwrap_or_default()))
+        let (all, dim) = (self.inner.points()?.0, self.parts.dim);
+        let mine = all[dim * sources.start..dim * sources.end].to_vec();
+        Ok((mine, targets.as_ref().map(|targets| targets.download()).transpose()?.unwrap_or_default()))
     }
     /// Boxes are those of all ranks, edges those of this rank.
     fn mesh(&self) -> Mesh {
@@ -172,8 +175,8 @@ impl Engine for Shares {
         Box::new(std::iter::empty())
     }
     fn bytes(&self) -> u64 {
-        let of = |points: &CallerPoints| (points.len() * points.dim() * size_of::<f64>()) as u64;
-        let own = self.settled.iter().map(|s| of(&s.own.sources) + s.own.targets.as_deref().map_or(0, of)).sum::<u64>();
+        let targets = self.settled.as_ref().and_then(|settled| settled.own.targets.as_deref());
+        let own = targets.map_or(0, |points| (points.len() * points.dim() * size_of::<f64>()) as u64);
         self.inner.bytes() + own
     }
 }

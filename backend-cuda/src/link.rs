@@ -1,7 +1,8 @@
 //! Messages between ranks, from device memory to device memory.
 //!
-//! Between threads of one process a message is an address, with an event after which the memory is complete: it travels
-//! from device to device, and no host waits for a device. Between processes a message holds the numbers themselves.
+//! Between threads of one process a message holds the address of an array and an event that says that it is written. The
+//! array is copied from device to device, and no host waits for a device. Between processes a message holds the numbers
+//! themselves.
 
 use crate::device::{Buffer, Device};
 use crate::error::failed;
@@ -19,7 +20,7 @@ pub(crate) struct Link {
     peers: Mutex<Vec<u64>>,
 }
 
-/// Address, bytes, context and event of a parcel, as a message has them.
+/// Address, bytes, context and event of a [`Parcel`], as a message has them.
 type Sealed = [u64; 4];
 
 /// Number `k` of a message.
@@ -65,7 +66,7 @@ impl Link {
     /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`.
     ///
     /// # Safety
-    /// There are as many bytes at `to` until the copy has run. The sender keeps its parcel until then.
+    /// `to` has room for `bytes` bytes until the copy has run. The sender keeps its [`Parcel`] until then.
     pub unsafe fn fetch(&self, message: &[u8], to: u64, bytes: usize) -> Result<(), Error> {
         fits(self.bytes_of(message)?, bytes)?;
         if !self.messages.one_process() {
@@ -94,7 +95,7 @@ impl Link {
         }
     }
 
-    /// The arrays of all ranks behind each other, and how many numbers each has. All ranks call it together. Waits for
+    /// The arrays of all ranks, one after the other, and how many numbers each has. All ranks call it together. Waits for
     /// the copies, and for all ranks.
     pub fn gathered(&self, mine: &Buffer<f64>, what: &str) -> Result<(Buffer<f64>, Vec<usize>), Error> {
         let (device, messages) = (&self.device, self.messages());
@@ -129,8 +130,8 @@ impl Link {
     }
 }
 
-/// An array that other devices copy. Its memory does not come from the pool: other devices cannot read that without
-/// further ado.
+/// An array that other devices copy. Its memory does not come from the pool, which other devices cannot read without a
+/// grant.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     device: Device,

@@ -3,9 +3,9 @@
 //! Each of several ranks has a device with the points of all ranks. It builds the whole tree with all lists, and takes a
 //! *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks
 //! find the same cuts, from the same numbers. A rank keeps the edges that end in boxes with targets of its share. It
-//! computes multipoles of boxes all of whose sources belong to its share, and gets those that it reads of others. Boxes
-//! with sources of several shares are put together by each rank, from their children, as one rank would. So a target gets
-//! the sum that one device would compute, in the same order.
+//! computes multipoles of boxes all of whose sources belong to its share, and gets the others that it reads from the ranks
+//! that compute them. Multipoles of boxes with sources of several shares each rank adds up from their children, as a single
+//! device does. So a target gets the sum that one device would compute, in the same order.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::ends;
@@ -25,9 +25,9 @@ use std::sync::Arc;
 const BLOCK: u32 = 256;
 /// Boxes of a block in kernels with one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
-/// Largest number of bins in which the work at targets is added up. A cut is as exact as one of them.
+/// Largest number of bins in which the work at targets is added up. Cuts lie between bins.
 const MAX_BINS: usize = 1 << 14;
-/// The largest price in integers. Prices of pairs are some thousand times below those of edges.
+/// Prices are scaled so that the largest is this integer. That of a pair, some thousand times lower, keeps enough digits.
 const LARGEST_PRICE: f64 = (1u32 << 24) as f64;
 
 /// Forecast seconds of the parts of an evaluation, by which targets are shared out.
@@ -64,7 +64,7 @@ pub struct Sharing {
 /// What a rank has of a shared tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Share {
-    /// Number of sources whose multipoles the rank computes.
+    /// Number of sources of the share.
     pub sources: usize,
     /// Number of targets.
     pub targets: usize,
@@ -72,7 +72,7 @@ pub struct Share {
     pub messages: usize,
     /// Multipoles in these messages.
     pub rows: usize,
-    /// Sources of the share that other ranks sum point by point, each counted once per rank.
+    /// Sources of the share that other ranks sum point by point, each counted once for each of these ranks.
     pub lent: usize,
     /// Sources of other shares that this rank sums point by point.
     pub ghosts: usize,
@@ -453,7 +453,7 @@ impl Cutter {
     }
 }
 
-/// The rows of each of several callers, which lie behind each other.
+/// The rows of each of several callers, one caller after the other.
 fn pieces(counts: &[usize]) -> Vec<Range<usize>> {
     let mut first = 0;
     let piece = |count: &usize| {

@@ -111,14 +111,15 @@ impl Engine for Shares {
         Ok(())
     }
 
-    /// All ranks count the same. The device that has summed coordinates may be another model, so rank 0 tells.
+    /// All ranks count the same boxes and edges. The mean over coordinates may differ in its last bits on another model of
+    /// GPU, so all take that of rank 0.
     fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
         let mut mesh = self.inner.preview(order)?;
         mesh.corners = self.world.tell(0, mesh.corners)?;
         Ok(mesh)
     }
 
-    /// Every rank measures, so that every rank has the solver. The bounds are those of rank 0.
+    /// Every rank measures, so that every rank has made operators. All take the bounds of rank 0.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         let (bounds, seconds) = self.inner.measure(order)?;
         let (bounds, [sums, operators]) = self.world.tell(0, (bounds, [seconds.sums, seconds.operators]))?;
@@ -170,7 +171,7 @@ impl Engine for Shares {
     fn on_ranks(&self) -> Option<RanksReport> {
         self.settled.as_ref().map(|settled| settled.report.clone())
     }
-    /// None: the sources of other ranks have no number on this rank.
+    /// Empty: the sources of other ranks have no number on this rank.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         Box::new(std::iter::empty())
     }

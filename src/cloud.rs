@@ -66,7 +66,7 @@ impl<'a> Given<'a> {
         match *self {
             Given::Host(sources, targets) => Ok((sources, targets)),
             Given::Device(..) => {
-                let reason = "sums on several ranks take arrays of the host".to_string();
+                let reason = "these sums take arrays of the host".to_string();
                 Err(Error::Unsupported { operation: "arrays on a device", reason })
             }
         }

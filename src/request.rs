@@ -248,6 +248,8 @@ pub struct Fmm {
     pub(crate) world: Option<World>,
     /// How multipoles of shared boxes are completed; `None`: the usual way for the number of ranks.
     pub(crate) exchange: Option<Strategy>,
+    /// Whether ranks on GPUs make trees of their own on the host, because a GPU could not hold the tree of all.
+    pub(crate) host_trees: bool,
     /// Speed of this rank relative to the others.
     pub(crate) speed: f64,
     /// The family of the caller, if `family` takes points in other coordinates ([`crate::coordinates`]).
@@ -280,6 +282,7 @@ impl Fmm {
             attributes: Attributes::default(),
             world: None,
             exchange: None,
+            host_trees: false,
             speed: 1.0,
             unmapped: None,
         }
@@ -384,13 +387,14 @@ impl Fmm {
     /// `docs/ranks.md` of the repository has an example.
     ///
     /// A tree is that of one rank with all points, in the order of ranks, and with [`Strategy::Frontier`] sums have the
-    /// same bits on any number of ranks. Method and order for a tolerance are those of one rank, too: each rank draws
-    /// its part of one sample, and rank 0 measures on the sample.
+    /// same bits on any number of ranks. Method and order for a tolerance are those of one rank, too: errors are measured
+    /// on one sample, and all ranks take the measurements of rank 0.
     ///
     /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one. Up to eight ranks then hold the
     /// points of all on each GPU, if its memory suffices and no [`exchange`](Fmm::exchange) is named.
     ///
-    /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, arrays on a device and attributes of sources.
+    /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, attributes of sources, and arrays on a device where
+    /// GPUs do not hold the points of all.
     pub fn ranks(mut self, world: &World) -> Self {
         self.world = (world.size() > 1).then(|| world.clone());
         self
@@ -407,7 +411,7 @@ impl Fmm {
     pub(crate) fn has_whole_trees(&self) -> bool {
         let few = |world: &World| world.size() <= MOST_WITH_ONE_TREE;
         let on_devices = self.backend.processor().number().is_some();
-        on_devices && self.exchange.is_none() && self.world.as_ref().is_some_and(few)
+        on_devices && self.exchange.is_none() && !self.host_trees && self.world.as_ref().is_some_and(few)
     }
     /// The request of a rank for itself alone.
     pub(crate) fn alone(&self) -> Fmm {

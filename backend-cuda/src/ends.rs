@@ -41,12 +41,12 @@ pub(crate) trait Evaluation {
     fn shared(&self) -> bool {
         false
     }
-    /// Waits until all ranks have their sums; does nothing on one rank.
+    /// Waits until all ranks have their sums, and returns whether any rank says yes; on one rank, what it says.
     ///
     /// # Errors
     /// The error of a rank that failed.
-    fn agree(&self) -> Result<(), Error> {
-        Ok(())
+    fn any(&self, here: bool) -> Result<bool, Error> {
+        Ok(here)
     }
     /// Enqueues all stages. If `timed`, waits and returns the seconds of each stage.
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error>;
@@ -394,12 +394,19 @@ pub(crate) fn enqueue(
     if !on.shared() {
         return done;
     }
-    // Other ranks read what this one has packed, and have no use for notes about numbers here.
-    if let Err(e) = done.and_then(|()| on.ends().check(true)) {
+    let checked = done.and_then(|()| on.ends().check(true));
+    if checked.is_err() {
         on.ends().forget_notes().and_then(|()| device.synchronize())?;
-        return Err(e);
     }
-    on.agree()
+    let of = |found: &Result<(), Error>, strengths: bool| matches!(found, Err(Error::NotFinite { array, .. }) if (*array == "strengths") == strengths);
+    if checked.is_err() && !of(&checked, true) && !of(&checked, false) {
+        return checked;
+    }
+    // A bad strength spoils values of all ranks. Its own rank reports it.
+    match on.any(of(&checked, true))? {
+        true if of(&checked, false) => Ok(()),
+        _ => checked,
+    }
 }
 
 /// One evaluation on arrays of the host. `values` are left as they are if the evaluation fails.
@@ -439,7 +446,7 @@ pub(crate) fn apply(
         Err(Error::NotFinite { .. }) if rows => {}
         checked => checked?,
     }
-    on.agree()?;
+    on.any(false)?;
     for (from, to) in arrays.values.iter().zip(values) {
         match to {
             NumbersMut::F32(to) => from.read(to)?,

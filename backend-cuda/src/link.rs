@@ -117,16 +117,21 @@ impl Link {
         let counts = came.iter().map(|message| Ok(self.bytes_of(message)? / size_of::<f64>()));
         let counts = counts.collect::<Result<Vec<usize>, Error>>()?;
         let all: Buffer<f64> = device.alloc(counts.iter().sum(), what)?;
+        // No rank copies before all have room.
+        messages.wait()?;
         let mut at = all.address();
-        for (message, count) in came.iter().zip(&counts) {
-            let bytes = count * size_of::<f64>();
-            // SAFETY: there is room for the numbers of all ranks; parcels live until all ranks are here.
-            unsafe { self.fetch(message, at, bytes)? };
+        let copied = came.iter().zip(&counts).try_for_each(|(message, count)| {
+            let (to, bytes) = (at, count * size_of::<f64>());
             at += bytes as u64;
+            // SAFETY: there is room for the numbers of all ranks; parcels live until all ranks have copied.
+            unsafe { self.fetch(message, to, bytes) }
+        });
+        let done = device.synchronize().and(copied).and_then(|()| messages.wait());
+        if done.is_err() {
+            // Another rank may still copy.
+            std::mem::forget(parcel);
         }
-        device.synchronize()?;
-        messages.largest(&mut [])?;
-        Ok((all, counts))
+        done.map(|()| (all, counts))
     }
 }
 
@@ -147,8 +152,7 @@ impl Parcel {
         let context = device.context();
         context.bind_to_thread().map_err(failing)?;
         let event = context.new_event(None).map_err(failing)?;
-        // SAFETY: the memory is written before it is read.
-        let address = unsafe { result::malloc_sync(bytes.max(1)) }.map_err(failing)?;
+        let address = device.alloc_for_others(bytes, "rows of other ranks")?;
         Ok(Parcel { device: device.clone(), address, bytes, event })
     }
 

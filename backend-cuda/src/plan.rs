@@ -189,7 +189,9 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         // Recorded work has the addresses of the old workspaces.
         self.replay = Replay::None;
         self.far.place(&base)?;
-        if let Err(e) = base.divide(&self.near, arrays_of_the_host(&self.near, &base), None) {
+        let divided = base.divide(&self.near, arrays_of_the_host(&self.near, &base), None);
+        // On several ranks, all have new points or none.
+        if let Err(e) = divided.and_then(|()| base.ranks().map_or(Ok(()), Ranks::wait)) {
             self.far.place(&self.base)?;
             return Err(e);
         }
@@ -361,8 +363,8 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
     fn shared(&self) -> bool {
         self.base.ranks().is_some()
     }
-    fn agree(&self) -> Result<(), Error> {
-        self.base.ranks().map_or(Ok(()), Ranks::agree)
+    fn any(&self, here: bool) -> Result<bool, Error> {
+        self.base.ranks().map_or(Ok(here), |ranks| ranks.any(here))
     }
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error> {
         if !timed && matches!(self.replay, Replay::Ran) {

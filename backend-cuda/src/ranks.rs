@@ -136,9 +136,6 @@ impl DeviceRound {
             receives: receives.collect::<Result<_, Error>>()?,
         })
     }
-}
-
-impl DeviceRound {
     /// Sends rows to a rank, if there are any.
     pub fn send(&mut self, to: usize, slots: Slots) {
         if slots.len() > 0 {
@@ -260,8 +257,18 @@ impl Ranks {
     ///
     /// # Errors
     /// That of a rank that failed.
-    pub fn agree(&self) -> Result<(), Error> {
-        self.link.messages().largest(&mut [])
+    pub fn wait(&self) -> Result<(), Error> {
+        self.link.messages().wait()
+    }
+
+    /// Waits for all ranks, and returns whether any says yes.
+    ///
+    /// # Errors
+    /// That of a rank that failed.
+    pub fn any(&self, here: bool) -> Result<bool, Error> {
+        let mut flags = [f64::from(u8::from(here))];
+        self.link.messages().largest(&mut flags)?;
+        Ok(flags[0] > 0.0)
     }
 
     /// Numbers of the caller's sources and targets, if their arrays are not those of the tree.

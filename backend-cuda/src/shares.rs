@@ -68,6 +68,8 @@ pub struct Share {
     pub sources: usize,
     /// Number of targets.
     pub targets: usize,
+    /// First source and first target of each share, then the numbers of both. All ranks have the same.
+    pub cuts: Vec<[u32; 2]>,
     /// Messages with multipoles that the rank sends in an evaluation.
     pub messages: usize,
     /// Multipoles in these messages.
@@ -135,6 +137,7 @@ pub(crate) fn share(
     let share = Share {
         sources: sources.len(),
         targets: targets.len(),
+        cuts: cutter.cuts.clone(),
         messages: multipoles.sends.len(),
         rows: multipoles.rows(),
         lent: routes.ghosts.rows(),

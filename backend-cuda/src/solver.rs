@@ -239,7 +239,8 @@ impl Placed {
     /// What a method needs to know of these points.
     pub fn ground(&self) -> Ground {
         let deep = self.tree.level_start.len() > LEVELS_WITHOUT_FAR + 1;
-        Ground { device: self.tree.device.clone(), side: deep.then(|| self.tree.smallest_side()) }
+        let side = deep.then(|| self.tree.smallest_side());
+        Ground { device: self.tree.device.clone(), boxes: self.tree.len(), side }
     }
 
     /// A copy of the boxes on the host, without points.
@@ -284,8 +285,7 @@ impl Placed {
     }
 
     /// Keeps the share of this rank of a tree that all ranks have, with the lists for `settings`. Strengths and values
-    /// then belong to the callers of the ranks, and every evaluation is a joint call of all ranks. All ranks call it
-    /// together.
+    /// then belong to the callers of the ranks, and every evaluation is a joint call of all ranks.
     ///
     /// # Errors
     /// Errors of the device.
@@ -366,8 +366,16 @@ pub trait DeviceMethod: Send {
 #[derive(Clone, Debug)]
 pub struct Ground {
     device: Device,
+    boxes: usize,
     /// Side of the smallest boxes; `None` if there are too few levels for a far field.
     side: Option<f64>,
+}
+
+impl Ground {
+    /// Number of boxes of the tree.
+    pub fn boxes(&self) -> usize {
+        self.boxes
+    }
 }
 
 /// Makes a method for points in a tree, which need not have lists yet.

@@ -280,3 +280,13 @@ pub enum Error {
         expected: String,
     },
 }
+
+impl Error {
+    /// Whether memory does not suffice, here or on another rank.
+    pub fn lacks_memory(&self) -> bool {
+        match self {
+            Error::Rank { error, .. } => error.lacks_memory(),
+            e => matches!(e, Error::Memory { .. }),
+        }
+    }
+}

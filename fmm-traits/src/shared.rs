@@ -58,11 +58,18 @@ pub trait Messages: Send + Sync + Debug {
     fn rank(&self) -> usize;
     /// The number of ranks.
     fn size(&self) -> usize;
-    /// Replaces each number by the largest of its kind on any rank. Without numbers, waits for all ranks.
+    /// Replaces each number by the largest of its kind on any rank.
     ///
     /// # Errors
     /// The error of a rank that failed.
     fn largest(&self, numbers: &mut [f64]) -> Result<(), Error>;
+    /// Waits for all ranks.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn wait(&self) -> Result<(), Error> {
+        self.largest(&mut [])
+    }
     /// Sends messages to ranks, and returns those of the ranks `from`, in their order. A rank may send to itself.
     ///
     /// # Errors

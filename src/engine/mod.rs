@@ -317,8 +317,8 @@ pub(crate) fn picked<T>(
     sum: impl FnOnce(&mut [&mut [f64]]) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let Some(pick) = pick else { return sum(rows) };
-    let mut all = vec![0.0; rows.len() * n_sources * values];
-    let mut sets: Vec<&mut [f64]> = all.chunks_exact_mut(n_sources * values).collect();
+    let mut all = vec![vec![0.0; n_sources * values]; rows.len()];
+    let mut sets: Vec<&mut [f64]> = all.iter_mut().map(|rows| &mut rows[..]).collect();
     let done = sum(&mut sets)?;
     for (rows, all) in rows.iter_mut().zip(&sets) {
         for (row, &i) in rows.chunks_exact_mut(values).zip(pick) {

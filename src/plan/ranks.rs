@@ -10,7 +10,7 @@ use crate::engine::Placed;
 use crate::request::Fmm;
 use crate::validate;
 use crate::variant::Translation;
-use fmm_dist::{Strategy, World};
+use fmm_dist::World;
 use fmm_traits::{Error, Targets};
 use std::time::Instant;
 
@@ -52,8 +52,8 @@ impl Plan {
         let given = Mapped::instead_of(&mapped, given);
         let other_way = request.has_whole_trees() && !given.on_device();
         let mut plan = match Plan::placed_on_ranks(request.clone(), given, world) {
-            Err(e) if other_way && lacks_memory(&e) => {
-                Plan::placed_on_ranks(request.exchange(Strategy::usual(world.size())), given, world)?
+            Err(e) if other_way && e.lacks_memory() => {
+                Plan::placed_on_ranks(Fmm { host_trees: true, ..request }, given, world)?
             }
             placed => placed?,
         };
@@ -111,14 +111,6 @@ fn refused(reason: &str) -> Error {
     Error::Unsupported { operation: "a sum on several ranks", reason: reason.to_string() }
 }
 
-/// Whether a rank lacks memory.
-fn lacks_memory(e: &Error) -> bool {
-    match e {
-        Error::Rank { error, .. } => lacks_memory(error),
-        e => matches!(e, Error::Memory { .. }),
-    }
-}
-
 /// Refuses what sums on several ranks do not have.
 pub(super) fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
     let refuse = |reason: &str| Err(refused(reason));
@@ -154,6 +146,7 @@ fn agree(request: &Fmm, given: &Given<'_>, world: &World) -> Result<(), Error> {
     };
     let mut texts = texts(request);
     texts.push(("the kind of targets", kind.to_string()));
+    texts.push(("where the arrays are", if given.on_device() { "on devices" } else { "on hosts" }.to_string()));
     world.agree(&texts)
 }
 

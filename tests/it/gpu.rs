@@ -4,8 +4,8 @@ use crate::tolerance::holds_on;
 use crate::{Own, both, cli, difference, fast, strengths, uniform};
 use fmm::ranks::{Strategy, World, threads};
 use fmm::{
-    AnyFamily, Cuda, Error, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs,
-    Precision, Stokes, StokesPressure, Stresslet, Targets, Translation, Truncation, Yukawa, catalog,
+    AnyFamily, Cuda, DeviceStream, Error, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy,
+    Method, Outputs, Precision, Stokes, StokesPressure, Stresslet, Targets, Translation, Truncation, Yukawa, catalog,
 };
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 
@@ -114,6 +114,30 @@ fn ranks_and_devices_sum_as_one_device() {
     let potential: Vec<f64> = pieces.iter().flat_map(|(_, out)| out.potential.clone()).collect();
     assert_eq!(potential, one.potential);
     assert!(pieces[0].0 == pieces[1].0 && pieces[0].0 < 1e-2);
+    // The same on arrays of the device. A bad strength is an error of its rank for all.
+    let moved = kind.points(n, 9);
+    let there = request(3).backend(Cuda::default()).plan(&moved, Targets::Sources).unwrap().apply(&q).unwrap();
+    let on_arrays = threads(2, |world: World| {
+        let mine = n * world.rank() / 2..n * (world.rank() + 1) / 2;
+        let array = |x: &[f64], width: usize| Cuda::default().array(&x[width * mine.start..width * mine.end]);
+        let null = DeviceStream::Null;
+        let mut plan = request(3).backend(Cuda::default()).ranks(&world).plan_on_device(&array(&x, 3)?, None, &null)?;
+        let (strengths, out) = (array(&q, 1)?, plan.device_output::<f64>()?);
+        plan.apply_on_device(&strengths, &out, &null)?;
+        let first = out.download::<f64>()?.potential;
+        let mut bad = q.clone();
+        bad[n - 1] = f64::NAN;
+        let e = plan.apply_on_device(&array(&bad, 1)?, &out, &null).unwrap_err();
+        let of_strengths =
+            |e: &Error| matches!(e, Error::NotFinite { array: "strengths", row, .. } if *row == n / 2 - 1);
+        assert!(matches!(&e, Error::Rank { rank: 1, error } if of_strengths(error)), "{e}");
+        plan.set_points_on_device(&array(&moved, 3)?, None, &null)?;
+        plan.apply_on_device(&strengths, &out, &null)?;
+        Ok::<_, Error>((first, out.download::<f64>()?.gradient))
+    });
+    let on_arrays: Vec<_> = on_arrays.into_iter().map(|piece| piece.unwrap().unwrap()).collect();
+    assert_eq!(on_arrays.iter().flat_map(|(u, _)| u.clone()).collect::<Vec<f64>>(), one.potential);
+    assert_eq!(on_arrays.iter().flat_map(|(_, g)| g.clone()).collect::<Vec<f64>>(), there.gradient);
     // Direct sums of the sample are those of cores, so the bounds agree to rounding.
     let measured = |plan: &fmm::Plan| {
         let described = plan.describe();
@@ -173,6 +197,9 @@ fn ranks_and_devices_sum_as_one_device() {
         assert_eq!(plan.apply(&q).unwrap().gradient, expected.gradient, "after an error on {count} devices");
         plan.set_points(&x, Targets::Sources).unwrap();
         assert_eq!(plan.apply(&q).unwrap().potential, one.potential, "moved back on {count} devices");
+        // A GPU may have no points of the caller.
+        let alone = on(request(3)).plan(&x[..3], Targets::Subset(&[0])).unwrap().apply(&q[..1]).unwrap();
+        assert_eq!(alone.potential, [0.0], "{count} devices");
         // With a named exchange the host makes the trees of ranks.
         for strategy in [Strategy::Frontier, Strategy::Direct] {
             let other = on(request(3).exchange(strategy)).plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();

@@ -99,6 +99,18 @@ impl Device {
         made.map(of).map_err(|e| self.memory(e, bytes, what))
     }
 
+    /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for `result::free_sync`.
+    pub(crate) fn alloc_for_others(&self, bytes: usize, what: &str) -> Result<u64, Error> {
+        self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
+        // SAFETY: the caller writes the memory before it is read.
+        let fresh = || unsafe { result::malloc_sync(bytes.max(1)) };
+        let made = match fresh() {
+            Err(e) if out_of_memory(e) && self.inner.shelves.as_ref().is_some_and(|s| s.clear()) => fresh(),
+            made => made,
+        };
+        made.map_err(|e| self.memory(e, bytes, what))
+    }
+
     /// A buffer of `n` zeros.
     pub(crate) fn zeros<T: DeviceRepr + ValidAsZeroBits>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
         let mut buffer = self.alloc(n, what)?;

@@ -100,7 +100,7 @@ pub fn on_rank(
     }
     let there = match args.arrays {
         ArraysName::Host => None,
-        ArraysName::Device => Some(OnDevice::new(cuda, piece.sources, piece.targets)?),
+        ArraysName::Device => Some(world.together(|| OnDevice::new(cuda, piece.sources, piece.targets))?),
     };
     let mut plan = match &there {
         None => builder.plan(piece.sources, targets)?,

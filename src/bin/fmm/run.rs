@@ -383,12 +383,8 @@ impl OnDevice {
 
 /// Median seconds of giving a plan new points; `None` if there is no memory for old and new points at once.
 pub fn seconds_of_moves(repeat: u32, moved: impl FnMut() -> Result<(), Error>) -> Result<Option<f64>, Error> {
-    let lacks_memory = |e: &Error| match e {
-        Error::Rank { error, .. } => matches!(**error, Error::Memory { .. }),
-        e => matches!(e, Error::Memory { .. }),
-    };
     match median(repeat, moved) {
-        Err(e) if lacks_memory(&e) => Ok(None),
+        Err(e) if e.lacks_memory() => Ok(None),
         seconds => seconds.map(Some),
     }
 }

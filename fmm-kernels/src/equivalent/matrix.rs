@@ -27,7 +27,7 @@ impl<T: Copy> Matrix<T> {
     pub(crate) fn transposed(&self) -> Self {
         let mut data = Vec::with_capacity(self.data.len());
         for i in 0..self.rows {
-            data.extend(self.data[i..].iter().step_by(self.rows));
+            data.extend(self.data.iter().skip(i).step_by(self.rows));
         }
         Matrix { rows: self.cols, cols: self.rows, data }
     }

@@ -1,6 +1,6 @@
 //! The points of a plan: as the caller gives them, and where the processor of the plan reads them.
 
-use crate::engine::{Placement, Trees};
+use crate::engine::{Placement, Sites, Trees};
 use crate::request::{Fmm, Method};
 use crate::validate;
 use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets, Placed};
@@ -80,8 +80,8 @@ impl<'a> Given<'a> {
 
 /// Checked points where their processor reads them.
 pub(crate) enum Cloud<'a> {
-    /// On the host.
-    Host(&'a [f64], Targets<'a>),
+    /// On the host, with the trees that candidates have left.
+    Host(&'a [f64], Targets<'a>, Arc<Sites>),
     /// On a device.
     Device(There<'a>),
 }
@@ -149,7 +149,7 @@ impl<'a> Cloud<'a> {
                 (Given::Device(..), _) if facts.attributes > 0 => {
                     refuse("the attributes of the sources are on the host, and so must be the points")
                 }
-                (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources)),
+                (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources, Arc::default())),
                 (Given::Device(sources, targets, stream), Some(device)) => {
                     let copy = |name, points| CallerPoints::copied(&device, facts.dim, name, points, stream);
                     let there = copy("sources", sources)?;
@@ -208,13 +208,13 @@ impl<'a> Cloud<'a> {
         if let Targets::Points(t) = targets {
             validate::finite("targets", t, facts.dim)?;
         }
-        Ok(Cloud::Host(sources, targets))
+        Ok(Cloud::Host(sources, targets, Arc::default()))
     }
 
     /// The extent of the points: see [`validate::extent`].
     pub fn extent(&self, dim: usize) -> Result<f64, Error> {
         match self {
-            Cloud::Host(sources, targets) => {
+            Cloud::Host(sources, targets, _) => {
                 let others = if let Targets::Points(t) = targets { t } else { &[][..] };
                 validate::extent(validate::bounds(sources, dim).into_iter().chain(validate::bounds(others, dim)), dim)
             }
@@ -231,13 +231,18 @@ impl<'a> Cloud<'a> {
     /// [`Error::Unsupported`] for points on a device.
     pub fn on_host(&self) -> Result<(&'a [f64], Targets<'a>), Error> {
         match self {
-            Cloud::Host(sources, targets) => Ok((sources, *targets)),
+            Cloud::Host(sources, targets, _) => Ok((sources, *targets)),
             Cloud::Device(There { of_ranks: Some(OfRanks { host: Some(points), .. }), .. }) => Ok(*points),
             Cloud::Device(_) => {
                 let reason = "the points are on a device".to_string();
                 Err(Error::Unsupported { operation: "a sum on a CPU", reason })
             }
         }
+    }
+
+    /// The trees that candidates have left on the host.
+    pub fn sites(&self) -> Option<&Arc<Sites>> {
+        if let Cloud::Host(_, _, sites) = self { Some(sites) } else { None }
     }
 
     /// The points on a device.

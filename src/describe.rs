@@ -116,7 +116,9 @@ impl Plan {
         let wide = r.precision.bytes();
         let fill = parts.and_then(|p| p.expansion.fill());
         let components = fill.map_or([1; 2], |fill| c.facts.densities_and_checks(fill));
-        let sizes = [components, [mesh.boxes, mesh.edges.m2l]];
+        // Each far field has expansions of all boxes.
+        let fields = parts.map_or(1, |parts| parts.fields());
+        let sizes = [components, [mesh.boxes, mesh.edges.m2l].map(|count| fields * count)];
         let work = parts.zip(order).map(|(l, p)| work::m2l(l.expansion, rotations, p, sizes[0], sizes[1], wide));
         let Work { operations: m2l_operations, bytes: m2l_bytes } = work.unwrap_or_default();
         Description {

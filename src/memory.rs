@@ -166,8 +166,8 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> Forecast
         _ if parts.policy == Policy::Stencil119 => 864,
         _ => 0,
     };
-    let field = edges + ends * (boxes / 7 + 1) + whole + wide * solves;
-    let placed = fields_on_cores(facts, size, 0, parts) + (parts.fields() * field + arrays) as u64;
+    let shared = edges + ends * (boxes / 7 + 1) + arrays;
+    let placed = fields_on_cores(facts, size, 0, parts) + (parts.fields() * (whole + wide * solves) + shared) as u64;
     // How many boxes there are depends on the points. Where the forecast is too high, a plan must not be refused for it:
     // the device refuses each array that does not fit, with numbers. Direct sums take all targets at once.
     let least = (arrays.max(planning) as u64) + if order.is_some() { 0 } else { sums };

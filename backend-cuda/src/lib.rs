@@ -63,7 +63,7 @@ pub use plane::{
 pub use points::CallerPoints;
 pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
-    m2l_matrices_program, m2l_program, m2p_polynomials_program, multiply_program, p2m_harmonics_program, p2m_program,
+    m2l_program, m2p_polynomials_program, multiply_program, operators_program, p2m_harmonics_program, p2m_program,
     p2p_program, rcr_program,
 };
 pub use ranks::Routes;

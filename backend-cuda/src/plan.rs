@@ -67,17 +67,8 @@ pub(crate) enum Carrier {
     Spherical(SphericalSettings),
 }
 
-/// The boxes for which operators are made before the points are placed, beside the loading of programs. The operators
-/// of a homogeneous kernel serve boxes of any side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead {
-    /// Side of the boxes.
-    pub side: f64,
-    /// Whether operators of M2L are needed.
-    pub m2l: bool,
-}
-
-/// A plan without points: programs, and operators as far as they are made [`Ahead`].
+/// A plan without points: programs, and operators for one side of boxes. (The operators of a homogeneous kernel serve
+/// boxes of any side.)
 pub(crate) struct Unplaced<T: DeviceScalar, N: Real> {
     columns: Vec<OutputColumns>,
     scale: f64,
@@ -88,7 +79,7 @@ pub(crate) struct Unplaced<T: DeviceScalar, N: Real> {
 }
 
 impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
-    /// Loads programs, and makes operators.
+    /// Loads programs, and makes the operators of boxes of the side `ahead`.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -97,7 +88,7 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
         kernels: &Kernels,
         p: usize,
         carrier: Carrier,
-        ahead: Option<Ahead>,
+        ahead: Option<f64>,
     ) -> Result<Self, Error> {
         // The near kernel may have parameters that the kernel of the densities does not scale, such as a softening.
         let near_units = Units { params: kernels.params.clone(), kernel: kernels.near.clone() };
@@ -175,7 +166,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         lists: DeviceLists,
     ) -> Result<Self, Error> {
         let far = !(lists.p2m.is_empty() && lists.l2p.is_empty() && lists.m2p.is_empty());
-        let ahead = far.then(|| Ahead { side: tree.smallest_side(), m2l: !lists.m2l.is_empty() });
+        let ahead = far.then(|| tree.smallest_side());
         Unplaced::new(&tree.device.clone(), kernels, p, carrier, ahead)?.place(tree, lists)
     }
 

@@ -62,7 +62,7 @@ impl<T> Across<T> {
 }
 
 /// The compiled products of one precision.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Products {
     device: Device,
     multiply: Functions,

@@ -251,6 +251,9 @@ impl RcrShape {
     }
 }
 
+/// Threads of a block of `operators.cu`.
+pub(crate) const OPERATOR_THREADS: usize = 128;
+
 /// M2M, M2L and L2L by rotations, of harmonics of `order`.
 pub fn rcr_program<T: Real>(order: usize, shape: RcrShape) -> Program {
     let RcrShape { edges, blocks, .. } = shape;
@@ -273,10 +276,12 @@ pub fn p2p_program<T: Real>(kernel: &Member) -> Program {
     of_kernel::<T>(kernel, "p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &functions, &["p2p"])
 }
 
-/// The matrices of M2L, evaluated in f64 and rounded to `T`.
-pub fn m2l_matrices_program<T: Real>(kernel: &Member) -> Program {
-    let source = include_str!("../kernels/m2l_matrices.cu");
-    of_kernel::<T>(kernel, "m2l_matrices.cu", source, &[], &pairs::<f64>(kernel), &["m2l_matrices"])
+/// Operators on a `lattice`, evaluated in f64 and rounded to `T`.
+pub fn operators_program<T: Real>(kernel: &Member, lattice: Lattice) -> Program {
+    let definitions = [("P", lattice.order), ("DIM", lattice.dim), ("THREADS", OPERATOR_THREADS)];
+    let source = include_str!("../kernels/operators.cu");
+    let entries = &["kernel_matrices", "kernel_spectra"];
+    of_kernel::<T>(kernel, "operators.cu", source, &definitions, &pairs::<f64>(kernel), entries)
 }
 
 /// A program without a recorded kernel, in precision `T`.

@@ -5,7 +5,7 @@ use crate::cut::Cut;
 use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs_there, stencil119, treecode, uvwx};
-use crate::plan::{Ahead, Carrier, Plan, Unplaced};
+use crate::plan::{Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::ranks::Routes;
@@ -404,9 +404,7 @@ fn made<T: DeviceScalar, N: Real>(
         Expansion::Equivalent(fill) => Carrier::Equivalent(fill, settings.cache.clone()),
         Expansion::Spherical(how) => Carrier::Spherical(how),
     };
-    let m2l = settings.policy.theta().is_none();
-    let ahead = ground.side.map(|side| Ahead { side, m2l });
-    let plan = Unplaced::<T, N>::new(&ground.device, kernels, settings.order, carrier, ahead)?;
+    let plan = Unplaced::<T, N>::new(&ground.device, kernels, settings.order, carrier, ground.side)?;
     Ok(Box::new(Made { settings: settings.clone(), plan, seconds: start.elapsed().as_secs_f64() }))
 }
 

@@ -4,11 +4,11 @@
 use adaptive2d::PlaneKernel;
 use backend_cuda::{
     Compiled, Device, DeviceOptions, Program, RcrShape, Shape, UnrolledShape, all_programs, compile, dft_program,
-    direct_program, l2p_harmonics_program, l2p_program, m2l_matrices_program, m2p_polynomials_program,
+    direct_program, l2p_harmonics_program, l2p_program, m2p_polynomials_program, operators_program,
     p2m_harmonics_program, p2m_program, p2p_program, plane_p2p_program, plane_series_program, rcr_program,
     rcr_unrolled_program,
 };
-use fmm_kernels::equivalent::Lattice;
+use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_kernels::{
     Gravity, Harmonic2d, Laplace, Laplace2dMixed, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet,
     Yukawa,
@@ -60,8 +60,9 @@ impl Programs {
         self.add(p2m_program::<f32>(&members.check, 152));
         self.add(p2m_program::<f64>(&members.check, 152));
         self.add(p2m_program::<f64>(&members.check, 1728));
-        self.add(m2l_matrices_program::<f32>(&members.equivalent));
-        self.add(m2l_matrices_program::<f64>(&members.equivalent));
+        let lattice = Lattice { order: 6, fill: Fill::Surface, dim: members.equivalent.dim };
+        self.add(operators_program::<f32>(&members.equivalent, lattice));
+        self.add(operators_program::<f64>(&members.equivalent, lattice));
         self.add(l2p_program::<f32>(far));
         self.add(l2p_program::<f64>(far));
     }

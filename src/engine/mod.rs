@@ -15,7 +15,7 @@ pub use census::Counted;
 pub(crate) use device::{Device, OnDevice, Trees, solver as device_solver};
 pub(crate) use direct::Direct;
 use direct_on_ranks::DirectOnRanks;
-pub(crate) use octree::{Octree, solver as host_solver};
+pub(crate) use octree::{Octree, Sites, solver as host_solver};
 pub(crate) use plane::{Plane, PlaneOnDevice};
 use ranks::Ranks;
 pub use ranks::RanksReport;
@@ -97,8 +97,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Bounds of the errors at an order on the new points, one per output of the facts.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error>;
     /// Bounds of the errors that attributes of sources cause with a number of values in far fields, one per output. For
-    /// one value they depend on the `order`, which must have been measured; for more they do not. Direct sums of the
-    /// kernel run on the host.
+    /// one value they depend on the `order`, which must have been measured; for more they do not.
     fn errors_of_attributes(&mut self, _order: usize, _nodes: usize) -> Result<Vec<f64>, Error> {
         not_placed()
     }
@@ -186,25 +185,24 @@ fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver)
     Ok(trial.bounds(rows, &choice.facts, request.norm))
 }
 
-/// [`Engine::errors_of_attributes`] for a trial of `site`. `solver` makes a solver in f64 with one value for its points:
-/// differences of sums in f32 would show their rounding.
-fn errors_of_attributes<'a>(
+/// [`Engine::errors_of_attributes`] for a trial of `site`. For one value, `solver` is one in f64 with this value for its
+/// points: differences of sums in f32 would show their rounding.
+fn errors_of_attributes(
     (request, choice): (&Fmm, &Choice),
     trial: &Trial,
     site: &impl Sampled,
     nodes: usize,
-    solver: impl FnOnce() -> Result<Box<dyn Solver + 'a>, Error>,
+    solver: Option<&dyn Solver>,
 ) -> Result<Vec<f64>, Error> {
     let (family, facts) = (request.family.in_space(request.outputs)?, (&choice.facts, request.norm));
     let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
         family.direct(sources, strengths, Targets::Points(targets), Precision::F64, choice.isa)
     };
-    if nodes > 1 {
+    let Some(solver) = solver else {
         let nodes = request.attributes.nodes(&family.kernels, nodes);
         return trial.errors_of_interpolation(site, &nodes, facts, &direct);
-    }
-    let solver = solver()?;
-    trial.errors_of_one_value(site, &family.kernels, facts, &direct, &|sets| sums_of(choice, trial, &*solver, sets))
+    };
+    trial.errors_of_one_value(site, &family.kernels, facts, &direct, &|sets| sums_of(choice, trial, solver, sets))
 }
 
 /// [`Engine::run`] one set at a time.
@@ -247,7 +245,8 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
     let error = choice.tolerance.or(request.inherited.and_then(|i| i.error)).unwrap_or_else(estimate);
     BuildOptions {
         ncrit: request.ncrit,
-        occupancy: choice.occupancy,
+        // A given capacity decides alone, so that candidates with other wishes share a tree.
+        occupancy: request.ncrit.map_or(choice.occupancy, |_| BuildOptions::default().occupancy),
         min_side: request.family.near_radius(error),
         // The points of a plane lie in its lowest layer of boxes, whatever the root.
         root: request.root.map(|([x, y, z], side)| ([x, y, if parts.dim == 3 { z } else { 0.0 }], side)),

@@ -15,9 +15,10 @@ use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
 use fmm_families::{Expansion as Carrier, in_space};
 use fmm_kernels::equivalent::Fill;
-use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Tree};
-use fmm_tree::{ListOptions, TreecodeOptions};
+use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Solver, Stage, StageSeconds, Tree};
+use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// A fast method on an octree.
@@ -33,10 +34,40 @@ pub(crate) struct Octree {
     pick: Option<Vec<usize>>,
     /// New points before they are settled.
     site: Option<Site>,
+    /// Where other candidates find the tree of points that are not settled.
+    sites: Weak<Sites>,
+}
+
+/// Largest number of trees that a plan keeps while its candidates are tried.
+const TREES_KEPT: usize = 2;
+
+/// The trees that candidates of a plan have built and left, with their samples. Another candidate that wants the same
+/// tree takes it.
+#[derive(Default)]
+pub(crate) struct Sites(Mutex<Vec<Site>>);
+
+impl Sites {
+    fn kept(&self) -> MutexGuard<'_, Vec<Site>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn take(&self, options: &BuildOptions, policy: Policy) -> Option<Site> {
+        let mut kept = self.kept();
+        let at = kept.iter().position(|site| site.options == *options && site.policy == policy)?;
+        Some(kept.remove(at))
+    }
+    fn keep(&self, site: Site) {
+        let mut kept = self.kept();
+        kept.push(site);
+        if kept.len() > TREES_KEPT {
+            kept.remove(0);
+        }
+    }
 }
 
 /// New points in their tree, before the order is known.
 struct Site {
+    options: BuildOptions,
+    policy: Policy,
     tree: Tree,
     placed: Placed,
     /// Smallest distance at which a treecode sees a box as a whole.
@@ -122,7 +153,15 @@ fn thinned(tree: &Tree, lists: &Lists, trial: &Trial) -> (Tree, Lists) {
 impl Octree {
     pub fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
         let (request, choice) = (request.clone(), choice.clone());
-        Octree { request, choice, parts, solver: None, order: 0, pick: None, site: None }
+        Octree { request, choice, parts, solver: None, order: 0, pick: None, site: None, sites: Weak::new() }
+    }
+}
+
+impl Drop for Octree {
+    fn drop(&mut self) {
+        if let (Some(site), Some(sites)) = (self.site.take(), self.sites.upgrade()) {
+            sites.keep(site);
+        }
     }
 }
 
@@ -134,6 +173,12 @@ impl Engine for Octree {
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
         let (sources, targets) = cloud.on_host()?;
         let options = build_options(&self.request, &self.choice, &self.parts);
+        let policy = self.parts.policy;
+        self.sites = cloud.sites().map_or_else(Weak::new, Arc::downgrade);
+        if let Some(site) = cloud.sites().and_then(|sites| sites.take(&options, policy)) {
+            self.site = Some(site);
+            return Ok(());
+        }
         let placement = Placement::of(&self.choice.facts, sources, targets);
         watch("tree", 0.0)?;
         let start = Instant::now();
@@ -144,7 +189,7 @@ impl Engine for Octree {
         let mut placed = Placed { report, seconds };
         placed.say_softening(options.min_side);
         let (near, pick) = (options.min_side, placement.into_pick());
-        self.site = Some(Site { tree, placed, near, pick, lists: None, trial: None });
+        self.site = Some(Site { options, policy, tree, placed, near, pick, lists: None, trial: None });
         Ok(())
     }
 
@@ -175,10 +220,15 @@ impl Engine for Octree {
         let (r, c, parts) = (&self.request, &self.choice, &self.parts);
         let Some(site) = &mut self.site else { return not_placed() };
         let (tree, lists, trial) = site.sampled((r, c, parts), order)?;
-        errors_of_attributes((r, c), trial, &OnHost { tree, lists }, nodes, || {
-            let (tree, lists) = thinned(tree, lists, trial);
-            Ok(solver(&r.clone().precision(Precision::F64), c, parts, order, tree, lists)?)
-        })
+        let one = match nodes {
+            1 => {
+                let (tree, lists) = thinned(tree, lists, trial);
+                Some(solver(&r.clone().precision(Precision::F64), c, parts, order, tree, lists)?)
+            }
+            _ => None,
+        };
+        let one = one.as_ref().map(|solver| &**solver as &dyn Solver);
+        errors_of_attributes((r, c), trial, &OnHost { tree, lists }, nodes, one)
     }
 
     fn sample(&self) -> Option<&Sample> {

@@ -9,7 +9,7 @@
 //! Σₖ Lₖ(e) K(r; eₖ) q − K(r; e) q over the pairs of the sample that P2P does not sum. It needs no operators.
 
 use super::sample::Sample;
-use super::sampled::{Direct, End, Sampled, coordinates, leaves};
+use super::sampled::{Direct, Sampled, leaves};
 use super::sources::with_ancestors;
 use super::{Trial, slices};
 use adaptive2d::Norm;
@@ -57,33 +57,32 @@ impl Trial {
     ) -> Result<Vec<f64>, Error> {
         let fields: Vec<Vec<Factor>> = (0..nodes.count()).map(|k| nodes.factors(k)).collect();
         let sample = &self.sample;
-        let sources = site.points(End::Sources, &sample.of_errors.positions)?;
-        let targets = site.points(End::Targets, &sample.targets)?;
         let (width, values) = (facts.strengths, facts.values);
-        let mut errors = vec![vec![0.0; targets.len() * values]; self.strengths.len()];
+        let mut errors = vec![vec![0.0; sample.targets.len() * values]; self.strengths.len()];
         for (at, far) in far_pairs(site, sample)? {
             if far.is_empty() {
                 continue;
             }
-            let points = coordinates(facts.dim, far.iter().map(|&i| sources[i]).collect());
-            let here = coordinates(facts.dim, targets[at.clone()].to_vec());
+            let positions: Vec<u32> = far.iter().map(|&i| sample.of_errors.positions[i]).collect();
+            let targets = &sample.targets[at.clone()];
             // The sources as each far field has them, and minus themselves.
-            for field in fields.iter().map(Some).chain([None]) {
-                let of_set = |set: &Vec<f64>| {
-                    let mut part = Vec::with_capacity(far.len() * width);
-                    for own in far.iter().map(|i| &set[i * width..(i + 1) * width]) {
-                        match field {
-                            Some(field) => push_part(own, facts.linear(), field, &mut part),
-                            None => push_times(own, facts.linear(), -1.0, &mut part),
-                        }
+            let part = |field: Option<&Vec<Factor>>, set: &Vec<f64>| {
+                let mut part = Vec::with_capacity(far.len() * width);
+                for own in far.iter().map(|i| &set[i * width..(i + 1) * width]) {
+                    match field {
+                        Some(field) => push_part(own, facts.linear(), field, &mut part),
+                        None => push_times(own, facts.linear(), -1.0, &mut part),
                     }
-                    part
-                };
-                let sets: Vec<Vec<f64>> = self.strengths.iter().map(of_set).collect();
-                for (errors, rows) in errors.iter_mut().zip(direct(&points, &slices(&sets), &here)?) {
-                    let errors = &mut errors[at.start * values..at.end * values];
-                    errors.iter_mut().zip(rows).for_each(|(error, row)| *error += row);
                 }
+                part
+            };
+            let parts = fields.iter().map(Some).chain([None]);
+            let sets: Vec<Vec<f64>> =
+                parts.flat_map(|field| self.strengths.iter().map(move |set| part(field, set))).collect();
+            let rows = site.sums(&positions, &slices(&sets), targets, (facts.dim, direct))?;
+            for (k, rows) in rows.into_iter().enumerate() {
+                let errors = &mut errors[k % self.strengths.len()][at.start * values..at.end * values];
+                errors.iter_mut().zip(rows).for_each(|(error, row)| *error += row);
             }
         }
         facts.pull_back(&mut errors);

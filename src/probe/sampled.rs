@@ -98,7 +98,7 @@ pub(crate) trait Sampled {
 }
 
 /// The first `dim` coordinates of each point, point by point.
-pub(super) fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
+fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
     points.into_iter().flat_map(|x| x.into_iter().take(dim)).collect()
 }
 

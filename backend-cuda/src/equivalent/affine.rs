@@ -2,6 +2,7 @@
 
 use super::DeviceScalar;
 use super::plan::{Equivalent, Placed};
+use crate::arrange::Items;
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, blocks};
 use fmm_kernels::equivalent::Affine;
@@ -55,9 +56,14 @@ impl<T: DeviceScalar> Equivalent<T> {
     ///
     /// # Safety
     /// The affine parts of the level above are complete.
-    pub(super) unsafe fn separate(&self, base: &Base, w: &Placed<T>, level: usize) -> Result<(), Error> {
-        let (affine, active) = (&w.affine, &w.edges.active);
-        let (first, count) = active.of(level);
+    pub(super) unsafe fn separate(
+        &self,
+        base: &Base,
+        w: &Placed<T>,
+        active: &Items,
+        level: usize,
+    ) -> Result<(), Error> {
+        let (affine, (first, count)) = (&w.affine, active.of(level));
         if affine.components == 0 {
             return Ok(());
         }

@@ -1,15 +1,16 @@
 //! The far fields of a sum: one, or one for each node of the attributes of sources ([`fmm_traits::attributes`]).
 
 use super::DeviceScalar;
-use super::plan::Equivalent;
+use super::plan::{Edges, Equivalent, Programs, Shape, VList};
+use super::recipe::Recipe;
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::far::FarField;
-use crate::plan::Ahead;
 use crate::programs;
 use crate::ranks::Ranks;
 use fmm_kernels::equivalent::Lattice;
 use fmm_traits::{Error, Kernels};
+use rayon::prelude::*;
 use std::path::PathBuf;
 
 /// Threads of a block of `nodes.cu`.
@@ -73,13 +74,23 @@ impl Part {
     }
 }
 
-/// The far fields of a plan, which add to the same values. Each stage runs for one far field after the other.
+/// Bytes of solves that the host may hold while operators are made.
+const MAX_HOST_BYTES: usize = 2 << 30;
+
+/// The far fields of a plan, which add to the same values. Each stage runs for one far field after the other, so they
+/// share edges and the spectra of M2L.
 #[derive(Debug)]
-pub(crate) struct Fields<T: DeviceScalar>(Vec<Equivalent<T>>);
+pub(crate) struct Fields<T: DeviceScalar> {
+    fields: Vec<Equivalent<T>>,
+    /// For all operators made so far: the parameters on the unit box in all far fields.
+    keys: Vec<Vec<f64>>,
+    /// `None` before the first points.
+    edges: Option<Edges<T>>,
+}
 
 impl<T: DeviceScalar> Fields<T> {
     /// The far fields on a `lattice` for the `kernels` of a family, without points. `cache` is the folder that keeps
-    /// operators between runs.
+    /// operators between runs. `ahead` is a side of boxes whose operators are made beside the loading of programs.
     ///
     /// # Errors
     /// [`Error::Order`], and errors of the device.
@@ -88,50 +99,145 @@ impl<T: DeviceScalar> Fields<T> {
         kernels: &Kernels,
         lattice: Lattice,
         cache: Option<PathBuf>,
-        ahead: Option<Ahead>,
+        ahead: Option<f64>,
     ) -> Result<Self, Error> {
-        let field = |k| Equivalent::new(device, kernels, k, (lattice, cache.clone()), ahead);
-        (0..kernels.nodes.count()).map(field).collect::<Result<_, _>>().map(Fields)
+        lattice.validate()?;
+        let recipe = |k| Recipe::new::<T>(kernels, k, lattice, cache.clone());
+        let recipes: Vec<Recipe> = (0..kernels.nodes.count()).map(recipe).collect();
+        let (programs, made) = std::thread::scope(|scope| {
+            let programs = scope.spawn(|| Programs::load::<T>(device, kernels, lattice));
+            let of_side = |side: f64| recipes.par_iter().map(|recipe| recipe.operators::<T>(side)).collect();
+            let made: Option<Result<Vec<_>, Error>> = ahead.map(of_side);
+            (programs.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), made.transpose())
+        });
+        let (programs, _made) = (programs?, made?);
+        let field = |(k, recipe)| Equivalent::new(device, recipe, Part::new(device, kernels, k)?, programs.clone());
+        let fields = recipes.into_iter().enumerate().map(field).collect::<Result<_, _>>()?;
+        let mut fields = Fields { fields, keys: Vec::new(), edges: None };
+        if let Some(side) = ahead {
+            fields.make(device, &[side])?;
+        }
+        Ok(fields)
+    }
+
+    /// The parameters on the unit box in all far fields.
+    fn key(&self, side: f64) -> Vec<f64> {
+        self.fields.iter().flat_map(|field| field.recipe.parameters(side)).collect()
+    }
+
+    /// Makes the operators of boxes of some sides in all far fields, unless they are there, and returns their numbers. The
+    /// host makes its part of several operators at the same time.
+    fn make(&mut self, device: &Device, sides: &[f64]) -> Result<Vec<u32>, Error> {
+        let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+        let (mut missing, mut sets, known) = (Vec::new(), Vec::new(), self.keys.len());
+        for &side in sides {
+            let key = self.key(side);
+            sets.push(match self.keys.iter().position(|other| same(other, &key)) {
+                Some(set) => set as u32,
+                None => {
+                    self.keys.push(key);
+                    missing.extend((0..self.fields.len()).map(|k| (k, side)));
+                    self.keys.len() as u32 - 1
+                }
+            });
+        }
+        let done = self.add(device, &missing);
+        if done.is_err() {
+            self.keys.truncate(known);
+            self.fields.iter_mut().for_each(|field| field.keep(known));
+        }
+        done.map(|()| sets)
+    }
+
+    /// Adds the operators of far fields and sides.
+    fn add(&mut self, device: &Device, missing: &[(usize, f64)]) -> Result<(), Error> {
+        let Shape { density, check, .. } = self.fields[0].shape;
+        let together = (MAX_HOST_BYTES / (4 * density * check * size_of::<T>())).max(1);
+        for some in missing.chunks(together) {
+            let recipes: Vec<&Recipe> = self.fields.iter().map(|field| &field.recipe).collect();
+            let prepared = some.par_iter().map(|&(k, side)| Ok((k, recipes[k].prepare::<T>(side)?)));
+            for (k, prepared) in prepared.collect::<Result<Vec<_>, Error>>()? {
+                self.fields[k].add(device, &prepared)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For each level the number of its operators. A level without multipoles and locals gets those of another level,
+    /// which nobody reads.
+    fn sets(&mut self, base: &Base, edges: &Edges<T>) -> Result<Vec<u32>, Error> {
+        let sides = base.sides();
+        let mut used: Vec<usize> = (0..sides.len()).filter(|&level| base.far() && edges.any(level)).collect();
+        if used.is_empty() && base.far() {
+            // All multipoles come from other ranks, and go to targets.
+            used.push(sides.len() - 1);
+        }
+        let made = self.make(base.device(), &used.iter().map(|&level| sides[level]).collect::<Vec<_>>())?;
+        let nearest = |level: usize| used.partition_point(|&u| u < level).min(used.len().saturating_sub(1));
+        Ok((0..sides.len()).map(|level| made.get(nearest(level)).copied().unwrap_or(0)).collect())
     }
 }
 
 impl<T: DeviceScalar> FarField for Fields<T> {
     fn place(&mut self, base: &Base) -> Result<(), Error> {
-        let placed = self.0.iter_mut().map(|field| field.take(base)).collect::<Result<Vec<_>, _>>()?;
-        self.0.iter_mut().zip(placed).for_each(|(field, placed)| field.place(placed));
+        let (device, lattice) = (base.device(), self.fields[0].recipe.lattice);
+        let mut edges = Edges::new(base, lattice)?;
+        let sets = self.sets(base, &edges)?;
+        let first = &self.fields[0];
+        edges.arrange_m2l(base, (&first.programs, &first.shape, lattice), &sets, self.keys.len())?;
+        let fourier = match edges.m2l {
+            VList::None => None,
+            VList::Fourier(_) => Some(true),
+            VList::Dense(_) => Some(false),
+        };
+        if let Some(fourier) = fourier {
+            for field in &mut self.fields {
+                sets[1..].iter().try_for_each(|&set| field.add_m2l(device, set as usize, fourier))?;
+            }
+        }
+        let placed = self.fields.iter().map(|field| field.take(base, &edges, &sets)).collect::<Result<Vec<_>, _>>()?;
+        self.fields.iter_mut().zip(placed).for_each(|(field, placed)| field.place(placed));
+        self.edges = Some(edges);
         Ok(())
     }
     fn p2m(&mut self, base: &Base) -> Result<(), Error> {
-        self.0.iter_mut().try_for_each(|field| field.p2m(base))
+        let Some(edges) = &self.edges else { return Ok(()) };
+        self.fields.iter_mut().try_for_each(|field| field.p2m(base, edges))
     }
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error> {
-        self.0.iter().try_for_each(|field| field.m2m(base, level))
+        let Some(edges) = &self.edges else { return Ok(()) };
+        self.fields.iter().try_for_each(|field| field.m2m(base, edges, level))
     }
     fn exchange(&mut self, base: &Base, ranks: &Ranks) -> Result<(), Error> {
-        self.0.iter().try_for_each(|field| field.exchange(base, ranks))
+        let Some(edges) = &self.edges else { return Ok(()) };
+        self.fields.iter().try_for_each(|field| field.exchange(base, edges, ranks))
     }
     fn m2l(&mut self, base: &Base) -> Result<(), Error> {
-        self.0.iter_mut().try_for_each(|field| field.m2l(base))
+        let Some(edges) = &self.edges else { return Ok(()) };
+        self.fields.iter_mut().try_for_each(|field| field.m2l(base, edges))
     }
     fn p2l(&mut self, base: &Base) -> Result<(), Error> {
-        self.0.iter().try_for_each(|field| field.p2l(base))
+        self.fields.iter().try_for_each(|field| field.p2l(base))
     }
     fn l2l(&mut self, base: &Base, level: usize) -> Result<(), Error> {
-        self.0.iter().try_for_each(|field| field.l2l(base, level))
+        let Some(edges) = &self.edges else { return Ok(()) };
+        self.fields.iter().try_for_each(|field| field.l2l(base, edges, level))
     }
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
-        self.0.iter().try_for_each(|field| field.l2p(base))
+        self.fields.iter().try_for_each(|field| field.l2p(base))
     }
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
-        self.0.iter().try_for_each(|field| field.m2p(base))
+        self.fields.iter().try_for_each(|field| field.m2p(base))
     }
     fn hold(&mut self, most: usize) {
-        self.0.iter_mut().for_each(|field| field.hold(most));
+        if let Some(VList::Fourier(families)) = self.edges.as_mut().map(|edges| &mut edges.m2l) {
+            families.hold(most);
+        }
     }
     fn leaves_room(&self) -> bool {
-        self.0.iter().all(Equivalent::leaves_room)
+        self.fields.iter().all(Equivalent::leaves_room)
     }
     fn bytes(&self) -> u64 {
-        self.0.iter().map(Equivalent::held).sum()
+        self.edges.as_ref().map_or(0, Edges::bytes) + self.fields.iter().map(Equivalent::held).sum::<u64>()
     }
 }

@@ -6,12 +6,10 @@ use crate::arrange::{Arranger, Checks};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::programs::{dft_boxes, dft_threads};
-use fmm_kernels::equivalent::spectra::{Grid, OFFSETS, for_each_spectrum};
-use fmm_kernels::equivalent::{Lattice, Operators};
-use fmm_traits::{Error, Member};
+use fmm_kernels::equivalent::Lattice;
+use fmm_kernels::equivalent::spectra::Grid;
+use fmm_traits::Error;
 
-/// Largest number of threads of the host that arrange the spectra of operators.
-const MAX_THREADS: usize = 8;
 /// Threads per block in `m2l_product`.
 const PRODUCT_BLOCK: u32 = 256;
 /// Families per block in `m2l_product`.
@@ -47,45 +45,6 @@ pub(super) struct Families<T> {
     held: usize,
     /// log₂ of the number of families in a chunk of spectra.
     shift: u32,
-}
-
-/// The spectra of the operators, with an entry for each frequency (the last axis slowest), value, strength and offset.
-/// `params` are those of the boxes on the unit box, without a gauge.
-pub(super) fn operators<T: DeviceScalar>(
-    device: &Device,
-    kernel: &Member,
-    params: &[f64],
-    o: &Operators<T>,
-) -> Result<Buffer<T>, Error> {
-    let (values, strengths) = (kernel.values, kernel.strengths);
-    let order = o.lattice.order;
-    let frequencies = Grid::new(o.lattice).frequencies();
-    let across = frequencies / order;
-    // First the numbers of each spectrum lie behind each other. Then each thread brings together those of some
-    // frequencies, which lie far apart in memory.
-    let row = values * strengths * OFFSETS;
-    let mut spectra = vec![[T::default(); 2]; row * frequencies];
-    for_each_spectrum(kernel, params, o.lattice, &mut |offset, a, b, spectrum| {
-        let at = ((a * strengths + b) * OFFSETS + offset) * frequencies;
-        let to = &mut spectra[at..at + frequencies];
-        to.iter_mut().zip(spectrum).for_each(|(to, x)| *to = [T::of(x.re), T::of(x.im)]);
-    });
-    let mut table = vec![[T::default(); 2]; row * frequencies];
-    let threads = fmm_traits::cores().min(MAX_THREADS);
-    let each = frequencies.div_ceil(threads);
-    let spectra = &spectra;
-    std::thread::scope(|scope| {
-        for (part, table) in table.chunks_mut(each * row).enumerate() {
-            scope.spawn(move || {
-                for (k, to) in table.chunks_exact_mut(row).enumerate() {
-                    let k = part * each + k;
-                    let from = spectra[k % across * order + k / across..].iter().step_by(frequencies);
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-                }
-            });
-        }
-    });
-    device.upload(table.as_flattened(), "spectra of M2L")
 }
 
 /// Number of families around a family.

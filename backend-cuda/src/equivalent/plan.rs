@@ -3,30 +3,27 @@
 use super::DeviceScalar;
 use super::affine::DeviceAffine;
 use super::fields::Part;
-use super::fourier::{self, Families};
-use super::operators::{DeviceOperators, m2l_matrices, rows};
+use super::fourier::Families;
+use super::operators::{DeviceOperators, Maker, Prepared, rows};
 use super::recipe::Recipe;
 use crate::arrange::{Arranged, Items, Upward};
 use crate::base::Base;
 use crate::device::{Buffer, Device, Functions};
-use crate::levels::Units;
-use crate::plan::Ahead;
 use crate::products::{Across, Products};
 use crate::programs;
 use fmm_kernels::equivalent::Lattice;
 use fmm_traits::{Error, Kernels};
-use std::path::PathBuf;
 
 /// A far field by equivalent densities, with expansions in `T`.
 #[derive(Debug)]
 pub(super) struct Equivalent<T: DeviceScalar> {
-    recipe: Recipe,
+    pub(super) recipe: Recipe,
     /// What makes the strengths of its sources; `None` for the strengths of the sum.
     pub(super) part: Option<Part>,
     pub(super) shape: Shape,
     pub(super) programs: Programs,
-    /// All operators made so far. The key is the kernel parameters on the unit box.
-    stock: Vec<(Vec<f64>, DeviceOperators<T>)>,
+    /// All operators made so far, with the same numbers in all far fields of a plan.
+    stock: Vec<DeviceOperators<T>>,
     /// Stands for the spectra of levels that have none.
     pub(super) no_spectra: Buffer<T>,
     /// `None` before the first points.
@@ -39,7 +36,6 @@ pub(super) struct Placed<T> {
     pub tables: Tables,
     /// For each level: the number of its operators in the stock.
     pub sets: Vec<u32>,
-    pub edges: Edges<T>,
     pub affine: DeviceAffine<T>,
     /// Blocks of L2P and M2P that share a leaf.
     pub parts: u32,
@@ -49,8 +45,9 @@ pub(super) struct Placed<T> {
 }
 
 /// The compiled programs of the stages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Programs {
+    pub operators: Functions,
     pub p2m: Functions,
     pub products: Products,
     pub affine: Functions,
@@ -127,58 +124,60 @@ pub(super) struct Workspace<T> {
     pub middle: Buffer<T>,
 }
 
-impl<T: DeviceScalar> Equivalent<T> {
-    /// Far field `k` of `kernels`, without points.
-    ///
-    /// # Errors
-    /// [`Error::Order`], and errors of the device.
-    pub fn new(
-        device: &Device,
-        kernels: &Kernels,
-        k: usize,
-        (lattice, cache): (Lattice, Option<PathBuf>),
-        ahead: Option<Ahead>,
-    ) -> Result<Self, Error> {
-        lattice.validate()?;
-        let n = lattice.len();
-        let Kernels { far, members, nodes, params, .. } = kernels;
-        let units = Units { params: nodes.parameters(params, k), kernel: members.equivalent.clone() };
+impl Programs {
+    /// Loads the programs for the kernels of a family on a `lattice`.
+    pub fn load<T: DeviceScalar>(device: &Device, kernels: &Kernels, lattice: Lattice) -> Result<Self, Error> {
+        let Kernels { far, members, .. } = kernels;
         let [multiply, m2l] = Products::programs::<T>();
-        let recipe = Recipe::new::<T>(kernels, units, lattice, cache);
-        let (loaded, first) = std::thread::scope(|scope| {
-            let loaded = scope.spawn(|| {
-                device.load_together([
-                    programs::p2m_program::<T>(&members.check, n),
-                    programs::affine_program::<T>(members.check.values),
-                    programs::m2l_fourier_program::<T>(lattice.dim),
-                    programs::dft_program::<T>(lattice),
-                    programs::l2p_program::<T>(far),
-                    multiply,
-                    m2l,
-                ])
-            });
-            let first = ahead.map(|ahead| recipe.ahead(device, ahead)).transpose();
-            (loaded.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), first)
-        });
-        let [p2m, affine, m2l_fourier, dft, l2p, multiply, m2l] = loaded?;
-        Ok(Equivalent {
-            shape: Shape { points: n, density: n * members.equivalent.strengths, check: n * members.equivalent.values },
-            programs: Programs { p2m, products: Products::of(device, [multiply, m2l]), affine, m2l_fourier, dft, l2p },
-            part: Part::new(device, kernels, k)?,
-            recipe,
-            stock: first?.into_iter().collect(),
-            no_spectra: device.alloc(0, "spectra of M2L")?,
-            placed: None,
-        })
+        let [operators, p2m, affine, m2l_fourier, dft, l2p, multiply, m2l] = device.load_together([
+            programs::operators_program::<T>(&members.equivalent, lattice),
+            programs::p2m_program::<T>(&members.check, lattice.len()),
+            programs::affine_program::<T>(members.check.values),
+            programs::m2l_fourier_program::<T>(lattice.dim),
+            programs::dft_program::<T>(lattice),
+            programs::l2p_program::<T>(far),
+            multiply,
+            m2l,
+        ])?;
+        let products = Products::of(device, [multiply, m2l]);
+        Ok(Programs { operators, p2m, products, affine, m2l_fourier, dft, l2p })
+    }
+}
+
+impl<T: DeviceScalar> Equivalent<T> {
+    /// A far field without points and operators.
+    pub fn new(device: &Device, recipe: Recipe, part: Option<Part>, programs: Programs) -> Result<Self, Error> {
+        let (n, kernel) = (recipe.lattice.len(), &recipe.members.equivalent);
+        let shape = Shape { points: n, density: n * kernel.strengths, check: n * kernel.values };
+        let no_spectra = device.alloc(0, "spectra of M2L")?;
+        Ok(Equivalent { recipe, part, shape, programs, stock: Vec::new(), no_spectra, placed: None })
+    }
+
+    /// Adds operators to the stock.
+    pub(super) fn add(&mut self, device: &Device, prepared: &Prepared<T>) -> Result<(), Error> {
+        let operators = maker(device, &self.recipe, &self.programs).operators(prepared)?;
+        self.stock.push(operators);
+        Ok(())
+    }
+
+    /// Drops all operators but the first `count`.
+    pub(super) fn keep(&mut self, count: usize) {
+        self.stock.truncate(count);
+    }
+
+    /// Makes the operators of M2L of a set.
+    pub(super) fn add_m2l(&mut self, device: &Device, set: usize, fourier: bool) -> Result<(), Error> {
+        let Equivalent { recipe, programs, stock, .. } = self;
+        maker(device, recipe, programs).m2l(&mut stock[set], fourier)
     }
 
     /// The operators of a level.
     pub(super) fn operators(&self, placed: &Placed<T>, level: usize) -> &DeviceOperators<T> {
-        &self.stock[placed.sets[level] as usize].1
+        &self.stock[placed.sets[level] as usize]
     }
     /// All operators, by number.
     pub(super) fn stock(&self) -> impl Iterator<Item = &DeviceOperators<T>> {
-        self.stock.iter().map(|(_, o)| o)
+        self.stock.iter()
     }
     /// The part that depends on the points; `None` if there is no far field.
     pub(super) fn placed(&self) -> Option<&Placed<T>> {
@@ -189,61 +188,11 @@ impl<T: DeviceScalar> Equivalent<T> {
         self.placed.as_mut().filter(|placed| placed.far)
     }
 
-    /// Makes the part that [depends on the points](Self::place): arranges edges and allocates workspaces. Missing
-    /// operators are made and added to the stock.
-    pub(super) fn take(&mut self, base: &Base) -> Result<Placed<T>, Error> {
-        let (recipe, shape, programs, stock) = (&self.recipe, self.shape, &self.programs, &mut self.stock);
-        let (tree, lists, device, sides) = (&base.tree, &base.lists, base.device(), base.sides());
-        let levels = sides.len();
-        let mut sets = vec![0; levels];
-        let far = base.far();
-        for (set, &side) in sets.iter_mut().zip(&sides).filter(|_| far) {
-            let key = recipe.parameters(side);
-            let same = |known: &[f64]| known.iter().zip(&key).all(|(a, b)| a.to_bits() == b.to_bits());
-            *set = match stock.iter().position(|(known, _)| same(known)) {
-                Some(known) => known,
-                None => {
-                    stock.push((key, recipe.operators(device, side)?));
-                    stock.len() - 1
-                }
-            } as u32;
-        }
-        let arranger = base.arranger()?;
-        let by_child = 8 * levels;
-        let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, by_child)?;
-        if let Some(level) = (0..levels).find(|&l| [&m2m, &l2l].iter().any(|e| e.beyond(l, recipe.lattice.octants()))) {
-            let reason = format!("boxes of level {level} lie above each other, and the kernel is one of the plane");
-            return Err(Error::Unsupported { operation: "a tree of several layers", reason });
-        }
-        let m2l = if lists.m2l.is_empty() {
-            VList::None
-        } else {
-            let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.lattice)?;
-            match families {
-                Some(families) => VList::Fourier(Box::new(families)),
-                None => {
-                    let table = arranger.table(&lists.m2l, &programs.products.m2l, &sets, stock.len())?;
-                    VList::Dense(Box::new(programs.products.far(table, shape.check)?))
-                }
-            }
-        };
-        let kernel = &recipe.members.equivalent;
-        let used = if matches!(m2l, VList::None) { &[] } else { &sets[1..] };
-        for &set in used {
-            let (params, o) = &mut stock[set as usize];
-            match m2l {
-                VList::Fourier(_) if o.fourier.is_none() => {
-                    o.fourier = Some(fourier::operators(device, kernel, params, &o.host)?)
-                }
-                VList::Dense(_) if o.dense.is_none() => o.dense = Some(m2l_matrices(device, kernel, params, &o.host)?),
-                _ => {}
-            }
-        }
-        let [leaves, parents, active] =
-            arranger.items([[&lists.p2m; 3], [&lists.m2m; 3], [&lists.m2l, &lists.p2l, &lists.l2l]])?;
-        let m2m = Upward { edges: m2m, parents };
-        let after = base.ranks().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?;
-        let edges = Edges { m2m, after, m2l, l2l, leaves, active };
+    /// Makes the part that [depends on the points](Self::place): tables and workspaces. `sets` has the number of the
+    /// operators of each level.
+    pub(super) fn take(&self, base: &Base, edges: &Edges<T>, sets: &[u32]) -> Result<Placed<T>, Error> {
+        let (recipe, shape, device) = (&self.recipe, self.shape, base.device());
+        let (tree, sides, far) = (&base.tree, base.sides(), base.far());
         let tables = Tables {
             inner: device.upload(&rows(&recipe.lattice.inner()), "nodes")?,
             outer: device.upload(&rows(&recipe.lattice.outer()), "nodes")?,
@@ -252,17 +201,17 @@ impl<T: DeviceScalar> Equivalent<T> {
             l2p: device.upload(&recipe.far_table(&sides, true), "levels")?,
             m2p: device.upload(&recipe.far_table(&sides, false), "levels")?,
         };
-        let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
+        let rank = self.stock().map(|o| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
         let boxes = if far { tree.len() } else { 0 };
-        let nets = stock.first().map_or(0, |(_, o)| o.units.len());
+        let nets = self.stock().next().map_or(0, |o| o.units.len());
         let strengths = match &self.part {
             Some(part) => part.room(device, tree.sources.len())?,
             None => device.alloc(0, "strengths")?,
         };
-        let workspace = Workspace::new(device, boxes, &shape, [rank, nets], &edges, strengths)?;
+        let workspace = Workspace::new(device, boxes, &shape, [rank, nets], edges, strengths)?;
         let affine = DeviceAffine::new(device, &recipe.affine(tree.side), boxes)?;
         let parts = base.parts(recipe.group);
-        Ok(Placed { tables, sets, edges, affine, parts, workspace, far })
+        Ok(Placed { tables, sets: sets.to_vec(), affine, parts, workspace, far })
     }
 
     /// Replaces the part that depends on the points.
@@ -273,9 +222,15 @@ impl<T: DeviceScalar> Equivalent<T> {
     /// Bytes of device memory held.
     pub(super) fn held(&self) -> u64 {
         let operators: u64 = self.stock().map(DeviceOperators::bytes).sum();
-        let placed = |p: &Placed<T>| p.edges.bytes() + p.affine.bytes() + p.workspace.bytes();
+        let placed = |p: &Placed<T>| p.affine.bytes() + p.workspace.bytes();
         operators + self.placed.as_ref().map_or(0, placed)
     }
+}
+
+/// What makes the operators of a far field on the device.
+fn maker<'a>(device: &'a Device, recipe: &'a Recipe, programs: &'a Programs) -> Maker<'a> {
+    let (kernel, lattice) = (&recipe.members.equivalent, recipe.lattice);
+    Maker { device, functions: &programs.operators, kernel, lattice }
 }
 
 impl<T: DeviceScalar> Workspace<T> {
@@ -309,7 +264,54 @@ impl<T: DeviceScalar> Workspace<T> {
 }
 
 impl<T: DeviceScalar> Edges<T> {
-    fn bytes(&self) -> u64 {
+    /// Arranges the edges and boxes of `base`, without M2L.
+    pub fn new(base: &Base, lattice: Lattice) -> Result<Self, Error> {
+        let (lists, levels) = (&base.lists, base.sides().len());
+        let arranger = base.arranger()?;
+        let by_child = 8 * levels;
+        let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, by_child)?;
+        if let Some(level) = (0..levels).find(|&l| [&m2m, &l2l].iter().any(|e| e.beyond(l, lattice.octants()))) {
+            let reason = format!("boxes of level {level} lie above each other, and the kernel is one of the plane");
+            return Err(Error::Unsupported { operation: "a tree of several layers", reason });
+        }
+        let [leaves, parents, active] =
+            arranger.items([[&lists.p2m; 3], [&lists.m2m; 3], [&lists.m2l, &lists.p2l, &lists.l2l]])?;
+        let m2m = Upward { edges: m2m, parents };
+        let after = base.ranks().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?;
+        Ok(Edges { m2m, after, m2l: VList::None, l2l, leaves, active })
+    }
+
+    /// Arranges the V list for far fields with these programs. `sets` has the number of the operators of each level, of
+    /// `count` operators in all.
+    pub fn arrange_m2l(
+        &mut self,
+        base: &Base,
+        (programs, shape, lattice): (&Programs, &Shape, Lattice),
+        sets: &[u32],
+        count: usize,
+    ) -> Result<(), Error> {
+        let m2l = &base.lists.m2l;
+        if m2l.is_empty() {
+            return Ok(());
+        }
+        let arranger = base.arranger()?;
+        self.m2l = match Families::new(&arranger, &programs.m2l_fourier, m2l, shape, lattice)? {
+            Some(families) => VList::Fourier(Box::new(families)),
+            None => {
+                let table = arranger.table(m2l, &programs.products.m2l, sets, count)?;
+                VList::Dense(Box::new(programs.products.far(table, shape.check)?))
+            }
+        };
+        Ok(())
+    }
+
+    /// Whether boxes of a level have a multipole or a local.
+    pub fn any(&self, level: usize) -> bool {
+        let after = self.after.as_ref().map(|up| &up.parents);
+        [&self.leaves, &self.m2m.parents, &self.active].into_iter().chain(after).any(|items| items.of(level).1 > 0)
+    }
+
+    pub fn bytes(&self) -> u64 {
         let items = [&self.leaves, &self.active];
         let boxes: u64 = items.iter().map(|i| i.boxes.bytes()).sum();
         let far = match &self.m2l {

@@ -1,15 +1,13 @@
 //! The recipe of a far field: the kernels and numbers from which operators and tables are made for boxes of any side.
 
 use super::DeviceScalar;
-use super::fourier;
-use super::operators::DeviceOperators;
-use crate::device::Device;
+use super::operators::Prepared;
 use crate::levels::Units;
-use crate::plan::Ahead;
 use crate::programs::Groups;
-use fmm_kernels::equivalent::{Affine, Lattice, OperatorSet, gauge};
+use fmm_kernels::equivalent::{Affine, Dense, Lattice, Operators, gauge};
 use fmm_traits::{Error, Kernels, Member, Members};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The kernels and numbers from which operators and tables are made.
 #[derive(Debug)]
@@ -32,8 +30,10 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// The recipe for the `kernels` of a family.
-    pub fn new<T: DeviceScalar>(kernels: &Kernels, units: Units, lattice: Lattice, cache: Option<PathBuf>) -> Self {
+    /// The recipe for far field `k` of the `kernels` of a family.
+    pub fn new<T: DeviceScalar>(kernels: &Kernels, k: usize, lattice: Lattice, cache: Option<PathBuf>) -> Self {
+        let params = kernels.nodes.parameters(&kernels.params, k);
+        let units = Units { params, kernel: kernels.members.equivalent.clone() };
         Recipe {
             units,
             lattice,
@@ -51,25 +51,16 @@ impl Recipe {
         self.units.kernel.unit_parameters(&self.units.params, side)
     }
 
-    /// Makes the operators of boxes of a given side.
-    pub fn operators<T: DeviceScalar>(&self, device: &Device, side: f64) -> Result<DeviceOperators<T>, Error> {
+    /// What the host makes of the operators of boxes of a given side, without their solves.
+    pub fn operators<T: DeviceScalar>(&self, side: f64) -> Result<Arc<Operators<T>>, Error> {
         let Recipe { members, units, lattice, cache, .. } = self;
-        let set = OperatorSet::<T>::of(members, &units.params, &[side], *lattice, cache.as_deref())?;
-        DeviceOperators::new(device, set.level(0))
+        T::operators(members, &units.params, side, *lattice, cache.as_deref())
     }
 
-    /// Makes operators ahead: their key in the stock, and the operators.
-    pub fn ahead<T: DeviceScalar>(
-        &self,
-        device: &Device,
-        Ahead { side, m2l }: Ahead,
-    ) -> Result<(Vec<f64>, DeviceOperators<T>), Error> {
-        let (key, mut operators) = (self.parameters(side), self.operators(device, side)?);
-        if m2l {
-            let kernel = &self.members.equivalent;
-            operators.fourier = Some(fourier::operators(device, kernel, &key, &operators.host)?);
-        }
-        Ok((key, operators))
+    /// What the host makes of the operators of boxes of a given side.
+    pub fn prepare<T: DeviceScalar>(&self, side: f64) -> Result<Prepared<T>, Error> {
+        let operators = self.operators(side)?;
+        Ok(Prepared { params: self.parameters(side), solves: Dense::solves(&operators), operators })
     }
 
     /// Makes the affine parts of locals for a root of a given side.

@@ -2,7 +2,7 @@
 
 use super::DeviceScalar;
 use super::fourier::Families;
-use super::plan::{Equivalent, Placed, VList};
+use super::plan::{Edges, Equivalent, Placed, VList};
 use crate::arrange::{Items, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, blocks};
@@ -187,7 +187,7 @@ impl<T: DeviceScalar> Equivalent<T> {
 
 /// The stages of [`FarField`](crate::far::FarField).
 impl<T: DeviceScalar> Equivalent<T> {
-    pub(super) fn p2m(&mut self, base: &Base) -> Result<(), Error> {
+    pub(super) fn p2m(&mut self, base: &Base, edges: &Edges<T>) -> Result<(), Error> {
         let Some(w) = self.placed_mut() else { return Ok(()) };
         base.device().clear(&mut w.workspace.check)?;
         if base.ranks().is_some() {
@@ -197,7 +197,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         }
         let Some(w) = self.placed() else { return Ok(()) };
         self.part.iter().try_for_each(|part| part.take(base, &w.workspace.strengths))?;
-        let leaves = &w.edges.leaves;
+        let leaves = &edges.leaves;
         self.to_surface(base, w, &base.lists.p2m, Some(&leaves.boxes), [&w.tables.outer, &w.tables.p2m])?;
         for level in 0..w.sets.len() {
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
@@ -206,27 +206,27 @@ impl<T: DeviceScalar> Equivalent<T> {
         Ok(())
     }
 
-    pub(super) fn m2m(&self, base: &Base, level: usize) -> Result<(), Error> {
+    pub(super) fn m2m(&self, base: &Base, edges: &Edges<T>, level: usize) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
-        self.upward(base, w, (&w.edges.m2m, &base.lists.m2m), level)
+        self.upward(base, w, (&edges.m2m, &base.lists.m2m), level)
     }
 
-    pub(super) fn exchange(&self, base: &Base, ranks: &Ranks) -> Result<(), Error> {
+    pub(super) fn exchange(&self, base: &Base, edges: &Edges<T>, ranks: &Ranks) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let nets = self.stock().next().map_or(0, |operators| operators.units.len());
         if nets > 0 {
             ranks.complete(Row::Nets, &w.workspace.nets, nets)?;
         }
         ranks.complete(Row::Multipoles, &w.workspace.multipoles, self.shape.density)?;
-        let Some(after) = &w.edges.after else { return Ok(()) };
+        let Some(after) = &edges.after else { return Ok(()) };
         (0..w.sets.len()).rev().try_for_each(|level| self.upward(base, w, (after, &ranks.after), level))
     }
 
-    pub(super) fn m2l(&mut self, base: &Base) -> Result<(), Error> {
+    pub(super) fn m2l(&mut self, base: &Base, edges: &Edges<T>) -> Result<(), Error> {
         let Some(w) = self.placed_mut() else { return Ok(()) };
         base.device().clear(&mut w.workspace.check)?;
         let Some(w) = self.placed() else { return Ok(()) };
-        match &w.edges.m2l {
+        match &edges.m2l {
             VList::None => Ok(()),
             VList::Fourier(families) => self.m2l_fourier(base, w, families),
             VList::Dense(far) => {
@@ -251,9 +251,9 @@ impl<T: DeviceScalar> Equivalent<T> {
         }
     }
 
-    pub(super) fn l2l(&self, base: &Base, level: usize) -> Result<(), Error> {
-        let Some(w) = self.placed().filter(|w| w.edges.active.of(level).1 > 0) else { return Ok(()) };
-        let (edges, active, rows) = (&w.edges.l2l, &w.edges.active, &w.workspace);
+    pub(super) fn l2l(&self, base: &Base, edges: &Edges<T>, level: usize) -> Result<(), Error> {
+        let Some(w) = self.placed().filter(|_| edges.active.of(level).1 > 0) else { return Ok(()) };
+        let (edges, active, rows) = (&edges.l2l, &edges.active, &w.workspace);
         if level > 0 && edges.any(level) {
             // The L2L operator belongs to the level of the parents.
             let operators = self.operators(w, level - 1);
@@ -266,7 +266,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         let downward = &self.operators(w, level).downward;
         // SAFETY: levels come in order; the items of a level exist, and `middle` holds a row for each.
         unsafe {
-            self.separate(base, w, level)?;
+            self.separate(base, w, active, level)?;
             self.solve(w, downward, active, level, &rows.locals)
         }
     }
@@ -283,12 +283,6 @@ impl<T: DeviceScalar> Equivalent<T> {
         let edges = (&base.lists.m2p, &base.m2p);
         let tables = [&w.tables.inner, &w.tables.m2p];
         self.at_targets(base, w, edges, tables, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
-    }
-
-    pub(super) fn hold(&mut self, most: usize) {
-        if let Some(VList::Fourier(families)) = self.placed_mut().map(|placed| &mut placed.edges.m2l) {
-            families.hold(most);
-        }
     }
 
     /// True for densities of one component. With several components, M2L fills the device.

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Version of the file format. Increase it when the layout of a file or the meaning of an operator changes.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
 const MAGIC: &[u8; 8] = b"fmm-equi";
 
 /// Bytes of operators in memory above which unused operators are dropped.
@@ -113,9 +113,15 @@ fn file_name(folder: &Path, key: &str) -> PathBuf {
     folder.join(format!("operators-{:016x}.bin", checksum(key.as_bytes())))
 }
 
-/// FNV-1a.
+/// FNV-1a over words of eight bytes, then over the bytes of the rest. A word that differs always changes the result.
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
+    let (words, rest) = bytes.as_chunks::<8>();
+    let all = words.iter().map(|word| u64::from_le_bytes(*word)).chain(rest.iter().map(|&b| u64::from(b)));
+    all.fold(0xcbf2_9ce4_8422_2325, |h, x| {
+        let h = (h ^ x).wrapping_mul(0x0000_0100_0000_01b3);
+        // A product moves no bit down. The upper half has what the lower half of later words needs.
+        h ^ h >> 32
+    })
 }
 
 /// Writes a temporary file and renames it to `file`, so that no reader sees half a file.
@@ -134,7 +140,8 @@ fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// The contents of a file: magic, fingerprint, then rows, columns and little-endian numbers of every matrix, then a
 /// checksum of everything before.
 fn encode<T: Scalar>(operators: &Operators<T>, key: &str) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
+    let mut bytes = Vec::with_capacity(operators.bytes() + (1 << 16));
+    bytes.extend(MAGIC);
     bytes.extend((key.len() as u64).to_le_bytes());
     bytes.extend(key.as_bytes());
     for m in operators.matrices() {
@@ -170,11 +177,11 @@ fn decode<T: Scalar>(
         let rows = u64::from_le_bytes(*rest.split_off(..8)?.as_array()?) as usize;
         let cols = u64::from_le_bytes(*rest.split_off(..8)?.as_array()?) as usize;
         let data = rest.split_off(..rows.checked_mul(cols)?.checked_mul(size_of::<T>())?)?;
-        let number = |b: &[u8]| match b.len() {
-            4 => b.as_array().map(|b| T::of(f32::from_le_bytes(*b) as f64)),
-            _ => b.as_array().map(|b| T::of(f64::from_le_bytes(*b))),
+        let data = match size_of::<T>() {
+            4 => data.as_chunks().0.iter().map(|b| T::of(f32::from_le_bytes(*b) as f64)).collect(),
+            _ => data.as_chunks().0.iter().map(|b| T::of(f64::from_le_bytes(*b))).collect(),
         };
-        Some(Matrix { rows, cols, data: data.chunks_exact(size_of::<T>()).filter_map(number).collect() })
+        Some(Matrix { rows, cols, data })
     };
     let operators = Operators::from_matrices(family, params, lattice, &mut matrix)?;
     rest.is_empty().then_some(operators)

@@ -1,5 +1,5 @@
 //! The operators as matrices between whole surfaces, one per octant. Tests compare the blocks by parity with these
-//! matrices; backends with dense products use them.
+//! matrices; backends with dense products use the solves.
 
 use super::symmetry::Side;
 use super::{Direction, Matrix, Operators, Scalar};
@@ -28,18 +28,20 @@ impl<T: Scalar> Dense<T> {
         let (up, down) = (operators.upward(), operators.downward());
         let shifts =
             |d: Direction<'_, T>| (0..d.check().octants()).into_par_iter().map(|octant| shift(d, octant)).collect();
-        let ((upward, downward), (m2m, l2l)) =
-            rayon::join(|| rayon::join(|| solve(up), || solve(down)), || rayon::join(|| shifts(up), || shifts(down)));
+        let [upward, downward] = Self::solves(operators);
+        let (m2m, l2l) = rayon::join(|| shifts(up), || shifts(down));
         Dense { upward, downward, m2m, l2l }
+    }
+
+    /// [`upward`](Self::upward) and [`downward`](Self::downward) of `operators`.
+    pub fn solves(operators: &Operators<T>) -> [[Matrix<T>; 2]; 2] {
+        let (upward, downward) = rayon::join(|| solve(operators.upward()), || solve(operators.downward()));
+        [upward, downward]
     }
 }
 
 /// The factors of a solve.
 fn solve<T: Scalar>(d: Direction<'_, T>) -> [Matrix<T>; 2] {
-    if d.downward {
-        let [left, right] = solve(Direction { downward: false, ..d });
-        return [right.transposed(), left.transposed()];
-    }
     let empty = |side: &Side| Matrix { rows: side.len(), cols: 0, data: Vec::new() };
     // The second factor is collected row by row: as columns of its transpose.
     let (mut left, mut right) = (empty(d.density()), empty(d.check()));

@@ -25,8 +25,11 @@ impl<T> Matrix<T> {
 impl<T: Copy> Matrix<T> {
     /// The transpose.
     pub(crate) fn transposed(&self) -> Self {
-        let entries = (0..self.rows).flat_map(|i| (0..self.cols).map(move |j| j * self.rows + i));
-        Matrix { rows: self.cols, cols: self.rows, data: entries.map(|k| self.data[k]).collect() }
+        let mut data = Vec::with_capacity(self.data.len());
+        for i in 0..self.rows {
+            data.extend(self.data.iter().skip(i).step_by(self.rows));
+        }
+        Matrix { rows: self.cols, cols: self.rows, data }
     }
     /// Some of the columns.
     pub(crate) fn columns(&self, columns: &[usize]) -> Self {

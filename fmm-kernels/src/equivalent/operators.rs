@@ -133,12 +133,21 @@ impl<T: Scalar> Half<T> {
         });
         let blocks: Vec<_> = blocks.collect();
         let factors = Decomposition::new(&blocks)?.factors(cutoff, &symmetry);
-        let octants: Vec<(usize, Matrix<f64>)> = symmetry.octants().map(|o| (o, shift(o))).collect();
-        let images = symmetry.parities().count();
-        let mut shifts = Vec::new();
-        for parity in symmetry.parities() {
-            for (_, matrix) in &octants {
-                shifts.push(round(&block(matrix, parity, &mut std::iter::repeat(images))));
+        let octants: Vec<usize> = symmetry.octants().collect();
+        let images = (symmetry.parities().count() as f64).sqrt();
+        let empty = |parity| {
+            let (rows, cols) = (symmetry.values.block(parity).len(), symmetry.strengths.len());
+            Matrix { rows, cols, data: Vec::with_capacity(rows * cols) }
+        };
+        let mut shifts: Vec<Matrix<T>> =
+            symmetry.parities().flat_map(|parity| octants.iter().map(move |_| empty(parity))).collect();
+        for (at, &octant) in octants.iter().enumerate() {
+            let matrix = shift(octant);
+            for column in matrix.data.chunks_exact(matrix.rows) {
+                symmetry.values.fold(column, &mut folded);
+                for (parity, block) in symmetry.parities().zip(shifts.iter_mut().skip(at).step_by(octants.len())) {
+                    block.data.extend(folded[symmetry.values.block(parity)].iter().map(|x| T::of(x * images)));
+                }
             }
         }
         let (neutral, units) = net::of_factors(&symmetry, &factors, sums);

@@ -18,6 +18,7 @@ use super::lattice::{Fill, Lattice, OUTER, SPREAD};
 use super::matrix::{Matrix, kernel_matrix};
 use super::symmetry::{Side, Symmetry};
 use fmm_traits::{Error, Member};
+use rayon::prelude::*;
 
 /// Version of the rules for cutoffs. Increase it when a number or a rule of this file changes: operators on disk are
 /// found by it.
@@ -129,7 +130,7 @@ impl Decomposition {
             let finite = a.data.iter().all(|x| x.is_finite());
             finite.then(|| a.view().thin_svd().ok()).flatten().ok_or(failed)
         };
-        let blocks: Vec<_> = blocks.iter().map(decompose).collect::<Result<_, _>>()?;
+        let blocks: Vec<_> = blocks.par_iter().map(decompose).collect::<Result<_, _>>()?;
         let sigma = blocks.iter().flat_map(|b| b.S().column_vector().iter().copied());
         Ok(Decomposition { largest: sigma.fold(0.0, f64::max), blocks })
     }

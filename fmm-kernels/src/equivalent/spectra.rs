@@ -62,6 +62,10 @@ impl Grid {
         let side = 2 * lattice.order - 1;
         Grid { side, layers: if lattice.dim == 3 { side } else { 1 } }
     }
+    /// Distance of neighbouring points in a box of side 1.
+    pub const fn spacing(lattice: Lattice) -> f64 {
+        INNER / (lattice.order - 1) as f64
+    }
     /// The axes of the lattice, from the outermost of the grid to the innermost.
     pub const fn axes(self) -> [usize; 3] {
         if self.layers == 1 { [2, 0, 1] } else { [0, 1, 2] }
@@ -108,7 +112,7 @@ pub fn for_each_spectrum(kernel: &Member, params: &[f64], lattice: Lattice, visi
     let permutable = is_permutable(kernel, params);
     let (grid, p) = (Grid::new(lattice), lattice.order);
     let n = grid.side;
-    let spacing = INNER / (p - 1) as f64;
+    let spacing = Grid::spacing(lattice);
     let scale = 1.0 / grid.points() as f64;
     let fft = FftPlanner::new().plan_fft_forward(n);
     let zero = Complex::new(0.0, 0.0);

@@ -21,7 +21,7 @@ use backend_cuda::{
     CallerPoints, DeviceMethod, DeviceSolver, DeviceSums, DeviceTargets, Ground, Settings, SphericalSettings,
 };
 use fmm_kernels::equivalent::Fill;
-use fmm_traits::{Error, Lists, Policy, Precision, Stage, StageSeconds, Targets, Tree};
+use fmm_traits::{Error, Lists, Policy, Precision, Solver, Stage, StageSeconds, Targets, Tree};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -348,18 +348,25 @@ impl Engine for Device {
 
     fn errors_of_attributes(&mut self, order: usize, nodes: usize) -> Result<Vec<f64>, Error> {
         let settings = self.settings(order);
-        let Some(New { tree: Some(tree), .. }) = &self.new else { return not_placed() };
+        let Some(New { tree: Some(tree), solvers, .. }) = &self.new else { return not_placed() };
         let site = &mut *locked(tree);
         let trial = self.trial(site, &settings)?;
         let (boxes, sample) = (site.boxes()?, &trial.sample);
-        let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
+        let measured = solvers.iter().find(|(of, _)| *of == order && self.request.precision == Precision::F64);
+        let made = match measured {
+            None if nodes == 1 => {
+                let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
+                let exact = self.request.clone().precision(Precision::F64);
+                Some(solver(&exact, &self.parts, order, small)?)
+            }
+            _ => None,
+        };
+        let one = made.as_ref().or(measured.map(|(_, solver)| solver)).filter(|_| nodes == 1);
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
         let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
-        let exact = self.request.clone().precision(Precision::F64);
-        errors_of_attributes((&self.request, &self.choice), &trial, &there, nodes, || {
-            Ok(solver(&exact, &self.parts, order, small)?)
-        })
+        let asked = (&self.request, &self.choice);
+        errors_of_attributes(asked, &trial, &there, nodes, one.map(|solver| &**solver as &dyn Solver))
     }
 
     fn sample(&self) -> Option<&Sample> {

@@ -177,7 +177,7 @@ impl Device {
         site.trial(settings.policy, |site| {
             let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
             let cut = site.placed.cut(settings)?;
-            let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
+            let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: Some(&site.corners) };
             trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
         })
     }
@@ -287,7 +287,7 @@ impl Engine for Device {
         let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
-        let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
+        let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: Some(&site.corners) };
         let exact = self.request.clone().precision(Precision::F64);
         errors_of_attributes((&self.request, &self.choice), &trial, &there, nodes, || {
             Ok(solver(&exact, &self.parts, order, small)?)

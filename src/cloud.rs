@@ -1,16 +1,13 @@
 //! The points of a plan: as the caller gives them, and where the processor of the plan reads them.
 
 use crate::engine::{Placement, Sites, Trees};
-use crate::request::{Fmm, Method};
+use crate::request::Fmm;
 use crate::validate;
-use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets, Placed};
+use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets};
 use fmm_dist::World;
 use fmm_families::{Facts, Place};
 use fmm_traits::{Error, Messages, Targets};
 use std::sync::Arc;
-
-/// Number of points that a GPU hardly sums directly. The programs of trees are loaded while so many points are copied.
-const MANY_POINTS: usize = 1 << 18;
 
 /// Points as a caller gives them.
 #[derive(Clone, Copy)]
@@ -131,36 +128,28 @@ impl<'a> Cloud<'a> {
             Given::Host(..) if empty => None,
             _ => request.backend.processor().opened(request).transpose()?,
         };
-        let in_trees = matches!(request.family.place(), Place::Space) && request.method != Method::Direct;
-        let soon = device.clone().filter(|_| in_trees && counts.into_iter().max() >= Some(MANY_POINTS));
-        rayon::in_place_scope(|scope| {
-            if let Some(device) = soon {
-                // An error comes again where the programs are needed.
-                scope.spawn(move |_| drop(Placed::prepare(&device)));
+        match (given, device) {
+            (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),
+            (Given::Host(sources, targets), Some(device)) => {
+                let there = CallerPoints::of_dim(&device, facts.dim, "sources", sources)?;
+                let placement = Placement::of(facts, sources, targets);
+                placed(there, DeviceTargets::new(&device, facts.dim, placement.targets())?)
             }
-            match (given, device) {
-                (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),
-                (Given::Host(sources, targets), Some(device)) => {
-                    let there = CallerPoints::of_dim(&device, facts.dim, "sources", sources)?;
-                    let placement = Placement::of(facts, sources, targets);
-                    placed(there, DeviceTargets::new(&device, facts.dim, placement.targets())?)
-                }
-                (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
-                (Given::Device(..), _) if facts.attributes > 0 => {
-                    refuse("the attributes of the sources are on the host, and so must be the points")
-                }
-                (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources, Arc::default())),
-                (Given::Device(sources, targets, stream), Some(device)) => {
-                    let copy = |name, points| CallerPoints::copied(&device, facts.dim, name, points, stream);
-                    let there = copy("sources", sources)?;
-                    let targets = match targets {
-                        None => DeviceTargets::Sources,
-                        Some(t) => DeviceTargets::Points(Arc::new(copy("targets", t)?)),
-                    };
-                    placed(there, targets)
-                }
+            (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
+            (Given::Device(..), _) if facts.attributes > 0 => {
+                refuse("the attributes of the sources are on the host, and so must be the points")
             }
-        })
+            (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources, Arc::default())),
+            (Given::Device(sources, targets, stream), Some(device)) => {
+                let copy = |name, points| CallerPoints::copied(&device, facts.dim, name, points, stream);
+                let there = copy("sources", sources)?;
+                let targets = match targets {
+                    None => DeviceTargets::Sources,
+                    Some(t) => DeviceTargets::Points(Arc::new(copy("targets", t)?)),
+                };
+                placed(there, targets)
+            }
+        }
     }
 
     /// Checks the points of this rank, and copies the points of all ranks to the device of each. All ranks call it

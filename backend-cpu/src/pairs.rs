@@ -169,6 +169,7 @@ impl Pairs {
     ///
     /// # Errors
     /// An output that the family does not have.
+    #[inline(never)]
     pub fn of<F: Family>(family: &F, outputs: Outputs) -> Result<Self, Error> {
         family.visit(outputs, Taken::<F>(PhantomData))
     }

@@ -184,14 +184,6 @@ struct Arranged {
 type ListKey = (Policy, ListOptions, [f64; 2]);
 
 impl Placed {
-    /// Loads the programs that [`new`](Placed::new) needs, which may be done while points are copied.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn prepare(device: &Device) -> Result<(), Error> {
-        device.fixed_together(&programs::OF_TREES)
-    }
-
     /// Builds the tree of points. `targets` is `None` if they are the sources.
     ///
     /// # Errors
@@ -203,7 +195,7 @@ impl Placed {
         targets: Option<&CallerPoints>,
     ) -> Result<Placed, Error> {
         let start = Instant::now();
-        Placed::prepare(device)?;
+        device.fixed_together(&programs::OF_TREES)?;
         let (tree, report) = build_reported(device, sources, targets, options)?;
         device.synchronize()?;
         let seconds = start.elapsed().as_secs_f64();
@@ -218,7 +210,7 @@ impl Placed {
     /// Errors of the device.
     pub fn upload(device: &Device, tree: &Tree, lists: &Lists, routes: Option<Routes>) -> Result<Placed, Error> {
         let start = Instant::now();
-        Placed::prepare(device)?;
+        device.fixed_together(&programs::OF_TREES)?;
         let mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / tree.leaves().max(1) as f64;
         let (mut tree, lists) = (DeviceTree::upload(device, tree)?, DeviceLists::upload(device, lists)?);
         let ranks = tree.shared.as_mut().and_then(|shared| shared.ranks.as_mut());

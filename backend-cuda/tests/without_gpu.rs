@@ -8,6 +8,8 @@ use backend_cuda::{
     p2m_harmonics_program, p2m_program, p2p_program, plane_p2p_program, plane_series_program, rcr_program,
     rcr_unrolled_program,
 };
+// Its code for each kernel is linked, and not compiled again.
+use fmm_families as _;
 use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_kernels::{
     Gravity, Harmonic2d, Laplace, Laplace2dMixed, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet,

@@ -75,24 +75,31 @@ impl fmt::Debug for Member {
     }
 }
 
-/// The functions of the compiled kernel `K`.
+/// The functions of the compiled kernel `K`. As other functions that are compiled for each kernel, they are never
+/// inlined: the compiler then takes those that a crate below has compiled.
 struct Compiled<K>(PhantomData<K>);
 
 impl<K: Kernel> Body for Compiled<K> {
+    /// One r of many, so that the kernel is compiled once.
+    #[inline(never)]
     fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
-        K::eval::<f64>(params, &r[..K::DIM], strengths, values);
+        self.eval_many(params, r.as_chunks().0, strengths, values);
     }
+    #[inline(never)]
     fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
         K::underived()(params, &r[..K::DIM], strengths, values);
     }
+    #[inline(never)]
     fn eval_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], values: &mut [f64]) {
         for (r, values) in r.iter().zip(values.chunks_exact_mut(K::VALUES)) {
             K::eval::<f64>(params, &r[..K::DIM], strengths, values);
         }
     }
+    #[inline(never)]
     fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
         K::dilated(params, h)
     }
+    #[inline(never)]
     fn tape(&self) -> Tape {
         record::<K>()
     }
@@ -100,6 +107,7 @@ impl<K: Kernel> Body for Compiled<K> {
 
 impl Member {
     /// `K` without its type.
+    #[inline(never)]
     pub fn of<K: Kernel>() -> Self {
         const { assert_limits::<K>() };
         Member {
@@ -270,6 +278,7 @@ impl Kernels {
     ///
     /// # Errors
     /// Errors of [`facts::validate`], and an output that the family does not have.
+    #[inline(never)]
     pub fn of<F: Family>(family: &F, outputs: Outputs) -> Result<Self, Error> {
         facts::validate(family)?;
         family.visit(outputs, Taken(family))

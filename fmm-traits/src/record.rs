@@ -209,6 +209,7 @@ pub(crate) fn record_with<E>(
 
 /// Records [`Kernel::eval`] of `K`, as a function of three coordinates. A kernel of the plane leaves the third alone.
 /// Wrap `K` in [`Gradient`](crate::Gradient) or [`Hessian`](crate::Hessian) for its derivatives.
+#[inline(never)]
 pub fn record<K: Kernel>() -> Tape {
     let kernel = |params: &[Recorded], r: &[Recorded], strengths: &[Recorded]| {
         let mut values = vec![Recorded::splat(0.0); K::VALUES];

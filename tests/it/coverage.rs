@@ -7,10 +7,10 @@ use fmm_traits::testkit::clouds::CloudKind;
 use fmm_traits::testkit::plane::PlaneKind;
 
 /// Number of sets of strengths.
-const SETS: usize = 100;
+const SETS: usize = 50;
 /// Largest number of these sets that may err by more than the bound. The bound itself rests on few sets, so it is
 /// sometimes a little too small.
-const MAX_SETS_ABOVE: usize = 30;
+const MAX_SETS_ABOVE: usize = 15;
 /// Largest fraction of all sums of a test that may err by more than the bound.
 const MAX_FRACTION_ABOVE: f64 = 0.04;
 

@@ -22,7 +22,7 @@ pub(crate) use room::Room;
 pub use several::Several;
 pub(crate) use terms::Terms;
 
-use fmm_traits::{Simd, SimdLane, lane::Scalar};
+use fmm_traits::{Simd, lane::Scalar};
 use std::sync::OnceLock;
 
 /// An instruction set that the lanes can use.
@@ -152,24 +152,10 @@ pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     run!(portable, [portable::Portable], work)
 }
 
-/// Applies `f` to each lane, for functions without a vector form.
-#[inline(always)]
-fn each_lane<V: SimdLane>(v: V, f: impl Fn(V::Scalar) -> V::Scalar) -> V {
-    let mut lanes = [V::Scalar::default(); 16];
-    // SAFETY: no vector has more than 16 lanes.
-    unsafe {
-        v.store(lanes.as_mut_ptr());
-        for x in &mut lanes[..V::WIDTH] {
-            *x = f(*x);
-        }
-        V::load(lanes.as_ptr())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fmm_traits::{Lane, Real};
+    use fmm_traits::{Lane, Real, SimdLane};
 
     /// Results of N functions at each number of `input`. `functions` takes a vector of numbers.
     #[inline(always)]

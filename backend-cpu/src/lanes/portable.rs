@@ -1,16 +1,16 @@
 //! Vectors as plain arrays: correct on every machine; the compiler vectorises them for the baseline
 //! instruction set (SSE2 on x86-64, NEON on aarch64).
 
-use super::{Vectorized, each_lane};
-use fmm_traits::{Lane, Real, Simd, SimdLane};
+use super::Vectorized;
+use fmm_traits::{Lane, Simd, SimdLane};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 /// No instruction set beyond the target's baseline.
 #[derive(Clone, Copy, Debug)]
 pub struct Portable;
 impl Simd for Portable {
-    type F64 = Array<f64, 4>;
-    type F32 = Array<f32, 8>;
+    type F64 = F64x2;
+    type F32 = F32x4;
 }
 
 /// [`run`] for work in f32.
@@ -31,131 +31,124 @@ pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {
     work.run::<S>()
 }
 
-/// `W` scalars.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub struct Array<T, const W: usize>([T; W]);
-
-/// One truth value a lane.
-#[derive(Clone, Copy, Debug)]
-pub struct Mask<const W: usize>([bool; W]);
-impl<const W: usize> BitAnd for Mask<W> {
-    type Output = Self;
-    #[inline(always)]
-    fn bitand(self, o: Self) -> Self {
-        Mask(std::array::from_fn(|i| self.0[i] & o.0[i]))
-    }
-}
-impl<const W: usize> BitOr for Mask<W> {
-    type Output = Self;
-    #[inline(always)]
-    fn bitor(self, o: Self) -> Self {
-        Mask(std::array::from_fn(|i| self.0[i] | o.0[i]))
-    }
-}
-impl<const W: usize> Not for Mask<W> {
-    type Output = Self;
-    #[inline(always)]
-    fn not(self) -> Self {
-        Mask(self.0.map(|m| !m))
-    }
-}
-
 macro_rules! operator {
-    ($trait:ident, $method:ident) => {
-        impl<T: Real, const W: usize> $trait for Array<T, W> {
+    ($type:ident, $trait:ident, $method:ident, $($i:literal)*) => {
+        impl $trait for $type {
             type Output = Self;
             #[inline(always)]
             fn $method(self, o: Self) -> Self {
-                Array(std::array::from_fn(|i| $trait::$method(self.0[i], o.0[i])))
+                $type([$($trait::$method(self.0[$i], o.0[$i])),*])
             }
         }
     };
 }
-operator!(Add, add);
-operator!(Sub, sub);
-operator!(Mul, mul);
-operator!(Div, div);
-impl<T: Real, const W: usize> Neg for Array<T, W> {
-    type Output = Self;
-    #[inline(always)]
-    fn neg(self) -> Self {
-        Array(self.0.map(|x| -x))
-    }
-}
 
-impl<T: Real, const W: usize> Lane for Array<T, W> {
-    type Mask = Mask<W>;
-    #[inline(always)]
-    fn splat(x: f64) -> Self {
-        Array([T::of(x); W])
-    }
-    /// Two roundings: a fused operation would be a library call on a machine without one.
-    #[inline(always)]
-    fn mul_add(self, a: Self, b: Self) -> Self {
-        self * a + b
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        Array(self.0.map(Lane::sqrt))
-    }
-    #[inline(always)]
-    fn rsqrt(self) -> Self {
-        Array(self.0.map(Lane::rsqrt))
-    }
-    #[inline(always)]
-    fn exp(self) -> Self {
-        each_lane(self, Lane::exp)
-    }
-    #[inline(always)]
-    fn ln(self) -> Self {
-        each_lane(self, Lane::ln)
-    }
-    #[inline(always)]
-    fn sin(self) -> Self {
-        each_lane(self, Lane::sin)
-    }
-    #[inline(always)]
-    fn cos(self) -> Self {
-        each_lane(self, Lane::cos)
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> Mask<W> {
-        Mask(std::array::from_fn(|i| self.0[i] < o.0[i]))
-    }
-    #[inline(always)]
-    fn le(self, o: Self) -> Mask<W> {
-        Mask(std::array::from_fn(|i| self.0[i] <= o.0[i]))
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> Mask<W> {
-        Mask(std::array::from_fn(|i| self.0[i] == o.0[i]))
-    }
-    #[inline(always)]
-    fn select(mask: Mask<W>, a: Self, b: Self) -> Self {
-        Array(std::array::from_fn(|i| if mask.0[i] { a.0[i] } else { b.0[i] }))
-    }
+/// The array `$v` of scalars `$t` at `$i`. Operations name every element: a loop or a closure would be compiled again
+/// for each operation of each kernel.
+macro_rules! array {
+    ($v:ident, $mask:ident, $t:ident, $width:literal, $($i:literal)*) => {
+        /// Scalars side by side.
+        #[derive(Clone, Copy, Debug)]
+        #[repr(align(16))]
+        pub struct $v([$t; $width]);
+        /// One truth value a lane.
+        #[derive(Clone, Copy, Debug)]
+        pub struct $mask([bool; $width]);
+        operator!($mask, BitAnd, bitand, $($i)*);
+        operator!($mask, BitOr, bitor, $($i)*);
+        operator!($v, Add, add, $($i)*);
+        operator!($v, Sub, sub, $($i)*);
+        operator!($v, Mul, mul, $($i)*);
+        operator!($v, Div, div, $($i)*);
+        impl Not for $mask {
+            type Output = Self;
+            #[inline(always)]
+            fn not(self) -> Self {
+                $mask([$(!self.0[$i]),*])
+            }
+        }
+        impl Neg for $v {
+            type Output = Self;
+            #[inline(always)]
+            fn neg(self) -> Self {
+                $v([$(-self.0[$i]),*])
+            }
+        }
+        impl Lane for $v {
+            type Mask = $mask;
+            #[inline(always)]
+            fn splat(x: f64) -> Self {
+                Self::broadcast(x as $t)
+            }
+            /// Two roundings: a fused operation would be a library call on a machine without one.
+            #[inline(always)]
+            fn mul_add(self, a: Self, b: Self) -> Self {
+                self * a + b
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                $v([$(Lane::sqrt(self.0[$i])),*])
+            }
+            #[inline(always)]
+            fn rsqrt(self) -> Self {
+                $v([$(Lane::rsqrt(self.0[$i])),*])
+            }
+            #[inline(always)]
+            fn exp(self) -> Self {
+                $v([$(Lane::exp(self.0[$i])),*])
+            }
+            #[inline(always)]
+            fn ln(self) -> Self {
+                $v([$(Lane::ln(self.0[$i])),*])
+            }
+            #[inline(always)]
+            fn sin(self) -> Self {
+                $v([$(Lane::sin(self.0[$i])),*])
+            }
+            #[inline(always)]
+            fn cos(self) -> Self {
+                $v([$(Lane::cos(self.0[$i])),*])
+            }
+            #[inline(always)]
+            fn lt(self, o: Self) -> $mask {
+                $mask([$(self.0[$i] < o.0[$i]),*])
+            }
+            #[inline(always)]
+            fn le(self, o: Self) -> $mask {
+                $mask([$(self.0[$i] <= o.0[$i]),*])
+            }
+            #[inline(always)]
+            fn eq(self, o: Self) -> $mask {
+                $mask([$(self.0[$i] == o.0[$i]),*])
+            }
+            #[inline(always)]
+            fn select(mask: $mask, a: Self, b: Self) -> Self {
+                $v([$(if mask.0[$i] { a.0[$i] } else { b.0[$i] }),*])
+            }
+        }
+        impl SimdLane for $v {
+            type Scalar = $t;
+            const WIDTH: usize = $width;
+            #[inline(always)]
+            fn broadcast(x: $t) -> Self {
+                $v([x; $width])
+            }
+            #[inline(always)]
+            unsafe fn load(from: *const $t) -> Self {
+                // SAFETY: the caller vouches for WIDTH readable scalars.
+                $v(unsafe { from.cast::<[$t; $width]>().read_unaligned() })
+            }
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $t) {
+                // SAFETY: the caller vouches for WIDTH writable scalars.
+                unsafe { to.cast::<[$t; $width]>().write_unaligned(self.0) }
+            }
+            #[inline(always)]
+            fn sum(self) -> $t {
+                self.0.into_iter().sum()
+            }
+        }
+    };
 }
-
-impl<T: Real, const W: usize> SimdLane for Array<T, W> {
-    type Scalar = T;
-    const WIDTH: usize = W;
-    #[inline(always)]
-    fn broadcast(x: T) -> Self {
-        Array([x; W])
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const T) -> Self {
-        // SAFETY: the caller vouches for WIDTH readable scalars.
-        Array(unsafe { from.cast::<[T; W]>().read_unaligned() })
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut T) {
-        // SAFETY: the caller vouches for WIDTH writable scalars.
-        unsafe { to.cast::<[T; W]>().write_unaligned(self.0) }
-    }
-    #[inline(always)]
-    fn sum(self) -> T {
-        self.0.into_iter().sum()
-    }
-}
+array!(F64x2, MaskF64, f64, 2, 0 1);
+array!(F32x4, MaskF32, f32, 4, 0 1 2 3);

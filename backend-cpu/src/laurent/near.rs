@@ -178,6 +178,7 @@ impl Gathered {
 /// Adds number `c` of the field of `sources` at target i to `out[c][i]`. If `BOTH`, `targets` have strengths, and the
 /// function also adds the field of the targets to the sums of `sources`. `D` is `K` with derivatives. If `rough`,
 /// reciprocals have 28 bits.
+#[inline(never)]
 fn pairs<K: Analytic, D: Kernel, const BOTH: bool>(
     isa: Isa,
     rough: bool,

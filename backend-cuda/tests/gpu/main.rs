@@ -21,6 +21,8 @@ mod topology;
 mod treecode;
 
 use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Placed};
+// Its code for each kernel is linked, and not compiled again.
+use fmm_families as _;
 use fmm_traits::{Error, Family, Kernels, OutputColumns, Outputs, Real, Targets};
 use fmm_tree::BuildOptions;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -77,10 +77,19 @@ impl<const FAULT: usize> Kernel for Faulty<FAULT> {
     }
 }
 
-/// The name of the fact that the check finds wrong, and the text of the error.
+/// The name of the fact that the check finds wrong in the values of a kernel, and the text of the error. Derivatives of
+/// each kernel would be most of what is compiled.
 fn fact<K: Kernel>(params: &[f64], extent: f64) -> (&'static str, String) {
-    let members = [Member::of::<K>(), Member::of::<Gradient<K>>(), Member::of::<Hessian<K>>()];
-    match check(&members, params, extent) {
+    wrong(&[Member::of::<K>()], params, extent)
+}
+
+/// As [`fact`], for values and derivatives.
+fn fact_with_derivatives<K: Kernel>(params: &[f64], extent: f64) -> (&'static str, String) {
+    wrong(&[Member::of::<K>(), Member::of::<Gradient<K>>(), Member::of::<Hessian<K>>()], params, extent)
+}
+
+fn wrong(members: &[Member], params: &[f64], extent: f64) -> (&'static str, String) {
+    match check(members, params, extent) {
         Err(e @ Error::Fact { fact, .. }) => (fact, e.to_string()),
         Err(e) => ("another error", e.to_string()),
         Ok(()) => ("", String::new()),
@@ -90,7 +99,7 @@ fn fact<K: Kernel>(params: &[f64], extent: f64) -> (&'static str, String) {
 #[test]
 fn a_wrong_fact_is_named() {
     for (expected, (found, words)) in [
-        ("", fact::<Faulty<NONE>>(&[1.5], 2.0)),
+        ("", fact_with_derivatives::<Faulty<NONE>>(&[1.5], 2.0)),
         ("value_degree", fact::<Faulty<DEGREE>>(&[0.0], 2.0)),
         ("strength_degree", fact::<Faulty<STRENGTH_DEGREE>>(&[1.5], 2.0)),
         ("dilated", fact::<Faulty<DILATED>>(&[1.5], 2.0)),
@@ -102,9 +111,9 @@ fn a_wrong_fact_is_named() {
         ("SINGULAR", fact::<Faulty<INFINITE_AT_ZERO>>(&[1.5], 2.0)),
         ("SINGULAR", fact::<Faulty<FINITE_AT_ZERO>>(&[1.5], 2.0)),
         ("a finite value", fact::<Faulty<NAN_FAR_AWAY>>(&[1.5], 2.0)),
-        ("eval_gradient", fact::<Faulty<GRADIENT>>(&[1.5], 2.0)),
-        ("eval_gradient", fact::<Faulty<VALUE_OF_GRADIENT>>(&[1.5], 2.0)),
-        ("eval_hessian", fact::<Faulty<HESSIAN>>(&[1.5], 2.0)),
+        ("eval_gradient", fact_with_derivatives::<Faulty<GRADIENT>>(&[1.5], 2.0)),
+        ("eval_gradient", fact_with_derivatives::<Faulty<VALUE_OF_GRADIENT>>(&[1.5], 2.0)),
+        ("eval_hessian", fact_with_derivatives::<Faulty<HESSIAN>>(&[1.5], 2.0)),
     ] {
         assert_eq!(found, expected, "{words}");
         assert_eq!(words.lines().count(), usize::from(!expected.is_empty()), "{words}");
@@ -123,7 +132,11 @@ fn an_error_carries_the_numbers() {
 fn facts_hold_at_any_extent_and_parameter() {
     for extent in EXTENTS {
         for kappa in [0.0, 1e-30, 1e-3, 1.0, 20.0, 1e5, 1e50] {
-            assert_eq!(fact::<Faulty<NONE>>(&[kappa], extent), ("", String::new()), "{kappa:e} {extent:e}");
+            assert_eq!(
+                fact_with_derivatives::<Faulty<NONE>>(&[kappa], extent),
+                ("", String::new()),
+                "{kappa:e} {extent:e}"
+            );
         }
     }
 }
@@ -172,11 +185,11 @@ fn legal_kernels_pass() {
         for a in [1e-5, 0.03, 1.0, 50.0] {
             let a = a * if extent > 0.0 { extent } else { 1.0 };
             for (case, found) in [
-                fact::<Legal<0>>(&[a], extent),
-                fact::<Legal<1>>(&[a], extent),
-                fact::<Legal<2>>(&[a], extent),
-                fact::<Legal<3>>(&[a], extent),
-                fact::<Legal<4>>(&[a], extent),
+                fact_with_derivatives::<Legal<0>>(&[a], extent),
+                fact_with_derivatives::<Legal<1>>(&[a], extent),
+                fact_with_derivatives::<Legal<2>>(&[a], extent),
+                fact_with_derivatives::<Legal<3>>(&[a], extent),
+                fact_with_derivatives::<Legal<4>>(&[a], extent),
             ]
             .iter()
             .enumerate()
@@ -232,7 +245,7 @@ impl Kernel for Six {
 
 #[test]
 fn six_values_have_all_derivatives() {
-    assert_eq!(fact::<Six>(&[], 1.0), ("", String::new()));
+    assert_eq!(fact_with_derivatives::<Six>(&[], 1.0), ("", String::new()));
 }
 
 /// Prints the time of a check: `cargo test -p fmm-traits --release -- --ignored --nocapture time_of_a_check`.

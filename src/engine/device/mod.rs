@@ -177,7 +177,7 @@ impl Device {
         site.trial(settings.policy, |site| {
             let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
             let cut = site.placed.cut(settings)?;
-            let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
+            let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: Some(&site.corners) };
             trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
         })
     }
@@ -364,7 +364,7 @@ impl Engine for Device {
         let one = made.as_ref().or(measured.map(|(_, solver)| solver)).filter(|_| nodes == 1);
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
-        let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
+        let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: Some(&site.corners) };
         let asked = (&self.request, &self.choice);
         errors_of_attributes(asked, &trial, &there, nodes, one.map(|solver| &**solver as &dyn Solver))
     }

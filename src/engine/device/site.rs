@@ -114,8 +114,8 @@ pub(crate) struct OnDevice<'a, H> {
     pub cut: Cut<'a>,
     pub boxes: &'a H,
     pub direct: SumsOnDevice<'a>,
-    /// [`Site::corners`].
-    pub corners: &'a OnceLock<f64>,
+    /// [`Site::corners`], if there is a [`Site`].
+    pub corners: Option<&'a OnceLock<f64>>,
 }
 
 /// [`Mesh::corners`] of a tree on the device, with the sums of the leaves from which it is taken.
@@ -144,7 +144,7 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
             End::Sources => self.cut.corner_sums_of_sources(half_power),
             End::Targets if half_power == HALF_CORNER_POWER => {
                 let (mean, sums) = corners_of(&self.cut)?;
-                self.corners.get_or_init(|| mean);
+                self.corners.inspect(|corners| _ = corners.get_or_init(|| mean));
                 Ok(sums)
             }
             End::Targets => self.cut.corner_sums(half_power),

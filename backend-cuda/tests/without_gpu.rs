@@ -49,6 +49,15 @@ fn for_sm_90(program: &Program) -> Result<Compiled, Error> {
 struct Programs(BTreeMap<String, Program>);
 
 impl Programs {
+    /// Calls `work` with each name and program. Two threads share the work of the compiler.
+    fn each(&self, work: impl Fn(&str, &Program) + Sync) {
+        let (all, work) = (&self.0.iter().collect::<Vec<_>>(), &work);
+        std::thread::scope(|scope| {
+            for first in 0..2 {
+                scope.spawn(move || all.iter().skip(first).step_by(2).for_each(|(name, program)| work(name, program)));
+            }
+        });
+    }
     fn add(&mut self, program: Program) {
         self.0.insert(program.name.clone(), program);
     }
@@ -215,21 +224,7 @@ fn every_stage_of_every_kernel_compiles_for_sm_90() {
     programs.family(&StokesPressure { mu: 1.0 });
     programs.family(&Stresslet { mu: 1.0 });
     assert!(programs.0.len() >= 2 * 3 * 7 * 3, "{:?}", programs.0.keys());
-    // Two threads share the work of the compiler.
-    let all: Vec<(&String, &Program)> = programs.0.iter().collect();
-    std::thread::scope(|scope| {
-        for first in 0..2 {
-            scope.spawn({
-                let all = &all;
-                move || {
-                    all.iter()
-                        .skip(first)
-                        .step_by(2)
-                        .for_each(|(name, program)| compile_without_spilling(name, program))
-                }
-            });
-        }
-    });
+    programs.each(compile_without_spilling);
 }
 
 /// Compiles a program and checks that few registers spill.
@@ -285,10 +280,10 @@ fn kernels_made_at_run_time_compile_for_sm_90() {
             programs.kernels(&Traced::parse(text).unwrap().kernels(outputs).unwrap());
         }
     }
-    for program in programs.0.values() {
+    programs.each(|name, program| {
         let Compiled { cubin, log } = for_sm_90(program).unwrap_or_else(|e| panic!("{e}"));
-        assert!(!cubin.is_empty() && !log.contains("warning"), "{}:\n{log}", program.name);
-    }
+        assert!(!cubin.is_empty() && !log.contains("warning"), "{name}:\n{log}");
+    });
 }
 
 #[test]

@@ -122,6 +122,20 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         }
     }
     let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (DIRECT_FACTOR * fast).max(DIRECT_SECONDS);
+    // Direct sums in f32 err, too. Where fast methods have operators for each level, one measurement of direct sums costs
+    // little beside those of candidates, and tells whether direct sums can take their place.
+    let cheapest = candidates.iter().map(|c| c.seconds).fold(f64::INFINITY, f64::min);
+    let direct_serves = match &direct {
+        Some(_) if exact(r, Method::Direct) => true,
+        Some(direct) if !task.facts.homogeneous && affordable(direct, cheapest) => {
+            match attempt(r, task, direct, ends, watch) {
+                Ok(tried) => tried.floor.is_none(),
+                Err(e) if ends_all(&e) => return Err(e),
+                Err(_) => false,
+            }
+        }
+        _ => false,
+    };
     let mut best: Option<Tried> = None;
     // The least error of candidates that stall and are not tried again.
     let mut reached: Option<f64> = None;
@@ -141,7 +155,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         // error that stalls may be accepted.
         let first_time = pause.is_none() && matches!(task.goal, Goal::Tolerance(_));
         let others = waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
-        let serves = |direct: &&Candidate| exact(r, Method::Direct) && affordable(direct, candidate.seconds);
+        let serves = |direct: &&Candidate| direct_serves && affordable(direct, candidate.seconds);
         let rivals = Rivals {
             fast: others.map(|w| w.candidate.seconds).filter(|_| first_time).reduce(f64::min),
             direct: direct.as_ref().filter(serves).map(|direct| direct.seconds),

@@ -97,9 +97,11 @@ impl Devices {
 impl Cuda {
     /// Several devices of this machine, by number, as one backend. A plan shares out its sums among them; points,
     /// strengths and sums are arrays of the host, whole and in the caller's order. Each device holds all points, if its
-    /// memory suffices, and sums at a share of the targets. Method and order are those of one device. With equivalent densities and interpolation the sums have the bits of a
-    /// plan on one device. Spherical harmonics, and other sums by dense translations, agree to rounding, because a
-    /// device cuts these sums into parts by the number of boxes.
+    /// memory suffices, and sums at a share of the targets. Method and order are those of one device.
+    ///
+    /// With equivalent densities and interpolation the sums have the bits of a plan on one device. Spherical harmonics,
+    /// and other sums by dense translations, agree to rounding, because a device cuts these sums into parts by the number
+    /// of boxes.
     ///
     /// Planning reports, by [`Error::Parameter`], a list without a device or with one twice, by [`Error::NoDevice`] an
     /// absent device, and refuses what [`Fmm::ranks`] refuses.

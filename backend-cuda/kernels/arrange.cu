@@ -33,15 +33,7 @@ extern "C" __global__ void take(const u32* from, const u32* order, u64 n, u32* t
 extern "C" __global__ void key_starts(const u64* keys, u64 n, u32 operators, u64* starts) {
   const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
   if (k > operators) return;
-  u64 lo = 0, hi = n;
-  while (lo < hi) {
-    const u64 middle = lo + (hi - lo) / 2;
-    if (keys[middle] < k)
-      lo = middle + 1;
-    else
-      hi = middle;
-  }
-  starts[k] = lo;
+  starts[k] = first_at_least(keys, n, k);
 }
 
 // Flags of the boxes that receive an edge of one of up to three kinds; then the list of flagged boxes. starts: prefix
@@ -50,9 +42,9 @@ extern "C" __global__ void with_edges(u32 count, const u64* a, const u64* b, con
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) flags[i] = a[i] < a[i + 1] || b[i] < b[i + 1] || c[i] < c[i + 1];
 }
-extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* starts, u32* boxes) {
+extern "C" __global__ void list_boxes(u32 count, const u64* starts, u32* boxes) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count && flags[i]) boxes[starts[i]] = i;
+  if (i < count && starts[i] < starts[i + 1]) boxes[starts[i]] = i;
 }
 
 // Flags of the boxes that are sources of edges (`flags` must be zeros before); then for each edge the number of flagged

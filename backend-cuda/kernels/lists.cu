@@ -7,13 +7,6 @@
 
 #include "shared/boxes.cuh"
 
-// Rows of boxes.
-struct Rows {
-  const u64* starts;
-  const u32* data;
-};
-static_assert(sizeof(Rows) == 16, "the host sends two addresses");
-
 // Cubes of the size of a box that touch the box, itself included. Each cube is, or lies in, at most one neighbour, so
 // a box has at most 27 neighbours. Colleagues are stored from the first place on, coarse neighbours from the last
 // place backwards.
@@ -363,7 +356,7 @@ extern "C" __global__ void stencil_fill(const Boxes* boxes, u32 count, const u64
 }
 
 // The coarsest level of a box in V or W. Rows are sorted, so only their first entries matter.
-extern "C" __global__ void first_level(const Boxes* boxes, u32 count, Rows v, Rows w, u32* level) {
+extern "C" __global__ void first_level(const Boxes* boxes, u32 count, BoxRows v, BoxRows w, u32* level) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= count) return;

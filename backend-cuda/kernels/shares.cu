@@ -4,17 +4,10 @@
 
 #include "shared/boxes.cuh"
 
-// Rows of boxes.
-struct Rows {
-  const u64* starts;
-  const u32* data;
-};
-static_assert(sizeof(Rows) == 16, "the host sends two addresses");
-
-__device__ __forceinline__ u64 length_of(const Rows& rows, u32 b) { return rows.starts[b + 1] - rows.starts[b]; }
+__device__ __forceinline__ u64 length_of(const BoxRows& rows, u32 b) { return rows.starts[b + 1] - rows.starts[b]; }
 
 // Sum over the row of box b of the numbers of sources. One warp; the last lane has it.
-__device__ __forceinline__ u64 sources_of_row(const Boxes& t, const Rows& rows, u32 b) {
+__device__ __forceinline__ u64 sources_of_row(const Boxes& t, const BoxRows& rows, u32 b) {
   u64 sum = 0;
   for (u64 e = rows.starts[b] + lane_id(); e < rows.starts[b + 1]; e += 32) sum += sources_in(t, rows.data[e]);
   return warp_inclusive(sum);
@@ -23,8 +16,8 @@ __device__ __forceinline__ u64 sources_of_row(const Boxes& t, const Rows& rows, 
 // Adds the work at each box with targets to the bin of its first target; bin i has the targets i · m / bins … of all m.
 // Prices: of a pair of U, of an edge of U, of an edge of V, of a point of an edge of W or X, of a leaf, of a target. One
 // warp per box.
-extern "C" __global__ void weigh(const Boxes* boxes, u32 count, Rows u, Rows v, Rows w, Rows x, u32 pair, u32 near_edge,
-                                 u32 far_edge, u32 point, u32 leaf, u32 target, u32 bins, u64* work) {
+extern "C" __global__ void weigh(const Boxes* boxes, u32 count, BoxRows u, BoxRows v, BoxRows w, BoxRows x, u32 pair,
+                                 u32 near_edge, u32 far_edge, u32 point, u32 leaf, u32 target, u32 bins, u64* work) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count) return;
@@ -80,7 +73,7 @@ extern "C" __global__ void kept_count(const Boxes* boxes, u32 count, u32 kind, c
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b < count) lengths[b] = is_of(t, b, kind, cuts, shares, share) ? (u32)(starts[b + 1] - starts[b]) : 0;
 }
-extern "C" __global__ void kept_fill(const Boxes* boxes, u32 count, Rows from, const u64* starts, u32* data) {
+extern "C" __global__ void kept_fill(const Boxes* boxes, u32 count, BoxRows from, const u64* starts, u32* data) {
   const u32 b = warp_index();
   if (b >= count) return;
   for (u64 e = lane_id(); e < starts[b + 1] - starts[b]; e += 32) data[starts[b] + e] = from.data[from.starts[b] + e];
@@ -88,23 +81,19 @@ extern "C" __global__ void kept_fill(const Boxes* boxes, u32 count, Rows from, c
 
 // Flags of the boxes that the rows of boxes of one kind name. One warp per box.
 extern "C" __global__ void mark(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                Rows rows, u32* flags) {
+                                BoxRows rows, u32* flags) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count || !is_of(t, b, kind, cuts, shares, share)) return;
   for (u64 e = rows.starts[b] + lane_id(); e < rows.starts[b + 1]; e += 32) flags[rows.data[e]] = 1;
 }
 
-// The flagged boxes of one kind: flags, then a list of boxes. starts: prefix sums of the flags.
+// The flagged boxes of one kind, as flags.
 extern "C" __global__ void marked(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
                                   const u32* flags, u32* both) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b < count) both[b] = flags[b] && is_of(t, b, kind, cuts, shares, share);
-}
-extern "C" __global__ void list_marked(u32 count, const u64* starts, u32* list) {
-  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b < count && starts[b] < starts[b + 1]) list[starts[b]] = b;
 }
 
 // The sources of the marked boxes: numbers of each box, with one thread per box; then a list of positions, with one warp
@@ -153,14 +142,5 @@ extern "C" __global__ void share_keys(const u32* places, u32 n, const uint2* cut
 // For each of some numbers: the position of the first of n sorted keys that is at least as large.
 extern "C" __global__ void positions(const u64* keys, u64 n, const u32* numbers, u32 count, u64* at) {
   const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
-  if (k >= count) return;
-  u64 lo = 0, hi = n;
-  while (lo < hi) {
-    const u64 middle = lo + (hi - lo) / 2;
-    if (keys[middle] < numbers[k])
-      lo = middle + 1;
-    else
-      hi = middle;
-  }
-  at[k] = lo;
+  if (k < count) at[k] = first_at_least(keys, n, numbers[k]);
 }

@@ -264,10 +264,10 @@ impl Arranger<'_> {
         let at: Vec<_> = starts.iter().flat_map(|starts| levels.iter().map(move |&b| (starts, b as usize))).collect();
         let level_starts = device.entries(&at, "boxes")?;
         let mut rows = level_starts.chunks(levels.len()).zip(starts);
-        each(|k| {
+        each(|_| {
             let (level_start, starts) = rows.next().expect("a row for each array");
             let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
-            let args = [count, (&flags[k]).into(), (&starts).into(), (&boxes).into()];
+            let args = [count, (&starts).into(), (&boxes).into()];
             // SAFETY: as above; `boxes` has room for all flagged boxes.
             unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
             Ok((Items { boxes, level_start: level_start.to_vec() }, starts))

@@ -398,15 +398,14 @@ pub(crate) fn enqueue(
     if checked.is_err() {
         on.ends().forget_notes().and_then(|()| device.synchronize())?;
     }
-    let of = |found: &Result<(), Error>, strengths: bool| matches!(found, Err(Error::NotFinite { array, .. }) if (*array == "strengths") == strengths);
-    if checked.is_err() && !of(&checked, true) && !of(&checked, false) {
-        return checked;
-    }
+    let strengths = match &checked {
+        Ok(()) => false,
+        Err(Error::NotFinite { array, .. }) => *array == "strengths",
+        Err(_) => return checked,
+    };
     // A bad strength spoils values of all ranks. Its own rank reports it.
-    match on.any(of(&checked, true))? {
-        true if of(&checked, false) => Ok(()),
-        _ => checked,
-    }
+    let elsewhere = on.any(strengths)? && !strengths;
+    if elsewhere { Ok(()) } else { checked }
 }
 
 /// One evaluation on arrays of the host. `values` are left as they are if the evaluation fails.

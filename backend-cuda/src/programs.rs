@@ -506,7 +506,6 @@ pub(crate) fn shares() -> Program {
         "kept_fill",
         "mark",
         "marked",
-        "list_marked",
         "marked_sources",
         "list_sources",
         "narrow",

@@ -357,26 +357,21 @@ impl Ranks {
 
     /// Enqueues the copy of rows into a message.
     fn pack<T: DeviceScalar>(&self, rows: Rows<T>, slots: &Slots, to: Arg) -> Result<(), Error> {
-        let args: Vec<Arg> = rows.args(slots).into_iter().chain([to]).collect();
-        // SAFETY: arguments as in rows.cu; the message has room for the rows.
-        unsafe { self.launch::<T>(Step::Pack, slots.len() * rows.width, &args) }
+        self.copy(Step::Pack, rows, slots, &[to])
     }
 
     /// Enqueues the copy of a message into rows, or its addition to them.
     fn put<T: DeviceScalar>(&self, rows: Rows<T>, slots: &Slots, add: bool, from: Arg) -> Result<(), Error> {
-        let args: Vec<Arg> = rows.args(slots).into_iter().chain([u32::from(add).into(), from]).collect();
-        // SAFETY: arguments as in rows.cu; the slots are rows, or rows that pass through, and distinct.
-        unsafe { self.launch::<T>(Step::Put, slots.len() * rows.width, &args) }
+        self.copy(Step::Put, rows, slots, &[u32::from(add).into(), from])
     }
 
-    /// Enqueues a kernel with one thread for each of `numbers` numbers.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn launch<T: DeviceScalar>(&self, step: Step, numbers: usize, args: &[Arg]) -> Result<(), Error> {
-        let grid = (blocks(numbers, BLOCK as usize)?, 1);
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.link.device().launch(&self.functions, step.entry::<T>(), grid, BLOCK, args) }
+    /// Enqueues a kernel with one thread for each number of some rows. `rest` are its arguments behind the rows.
+    fn copy<T: DeviceScalar>(&self, step: Step, rows: Rows<T>, slots: &Slots, rest: &[Arg]) -> Result<(), Error> {
+        let args = [&rows.args(slots)[..], rest].concat();
+        let grid = (blocks(slots.len() * rows.width, BLOCK as usize)?, 1);
+        // SAFETY: arguments as in rows.cu; the message has room for the rows. The slots are rows, or rows that pass
+        // through, and distinct.
+        unsafe { self.link.device().launch(&self.functions, step.entry::<T>(), grid, BLOCK, &args) }
     }
 
     /// Packs a message of so many bytes, and returns where it will be.

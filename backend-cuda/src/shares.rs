@@ -68,6 +68,8 @@ pub struct Share {
     pub sources: usize,
     /// Number of targets.
     pub targets: usize,
+    /// Number of boxes of the tree. All ranks have the same.
+    pub boxes: usize,
     /// First source and first target of each share, then the numbers of both. All ranks have the same.
     pub cuts: Vec<[u32; 2]>,
     /// Messages with multipoles that the rank sends in an evaluation.
@@ -137,6 +139,7 @@ pub(crate) fn share(
     let share = Share {
         sources: sources.len(),
         targets: targets.len(),
+        boxes: tree.len(),
         cuts: cutter.cuts.clone(),
         messages: multipoles.sends.len(),
         rows: multipoles.rows(),
@@ -175,6 +178,7 @@ impl DevicePoints {
 struct Cutter {
     device: Device,
     functions: Functions,
+    arrange: Functions,
     primitives: Primitives,
     /// The tree as kernels see it.
     boxes: Buffer<u64>,
@@ -191,6 +195,7 @@ impl Cutter {
         let device = tree.device.clone();
         Ok(Cutter {
             functions: device.fixed("shares", programs::shares)?,
+            arrange: device.fixed("arrange", programs::arrange)?,
             primitives: Primitives::new(&device)?,
             boxes: tree.described()?,
             n: tree.len(),
@@ -323,8 +328,9 @@ impl Cutter {
     fn owned(&self, flags: &Buffer<u32>, owner: usize) -> Result<Slots, Error> {
         self.listed("marked", flags, owner, |list| {
             let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
-            // SAFETY: arguments as in shares.cu; the list has as many entries as there are flags.
-            unsafe { self.threads("list_marked", self.n, &args) }
+            let grid = (blocks(self.n, BLOCK as usize)?, 1);
+            // SAFETY: arguments as in arrange.cu; the list has as many entries as there are flags.
+            unsafe { self.device.launch(&self.arrange, "list_boxes", grid, BLOCK, &args) }
         })
     }
 

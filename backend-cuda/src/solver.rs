@@ -231,8 +231,7 @@ impl Placed {
     /// What a method needs to know of these points.
     pub fn ground(&self) -> Ground {
         let deep = self.tree.level_start.len() > LEVELS_WITHOUT_FAR + 1;
-        let side = deep.then(|| self.tree.smallest_side());
-        Ground { device: self.tree.device.clone(), boxes: self.tree.len(), side }
+        Ground { device: self.tree.device.clone(), side: deep.then(|| self.tree.smallest_side()) }
     }
 
     /// A copy of the boxes on the host, without points.
@@ -358,16 +357,8 @@ pub trait DeviceMethod: Send {
 #[derive(Clone, Debug)]
 pub struct Ground {
     device: Device,
-    boxes: usize,
     /// Side of the smallest boxes; `None` if there are too few levels for a far field.
     side: Option<f64>,
-}
-
-impl Ground {
-    /// Number of boxes of the tree.
-    pub fn boxes(&self) -> usize {
-        self.boxes
-    }
 }
 
 /// Makes a method for points in a tree, which need not have lists yet.

@@ -140,10 +140,10 @@ impl Engine for Shares {
         let sharing = Sharing { messages, given, speeds, works: self.works(order) };
         let (settings, mut mine) = (self.inner.settings(order), Share::default());
         let placed = self.inner.settled(order, watch, |tree| {
-            let boxes = tree.ground().boxes();
             let (tree, share) = tree.share(&settings, &sharing)?;
             // Slots of messages mean the same to all.
-            self.world.agree(&[("the tree of all points", format!("{boxes} boxes, cuts {:?}", share.cuts))])?;
+            let same = format!("{} boxes, cuts {:?}", share.boxes, share.cuts);
+            self.world.agree(&[("the tree of all points", same)])?;
             mine = share;
             Ok(tree)
         })?;

@@ -36,6 +36,13 @@ __device__ __forceinline__ Frame frame_of(const Boxes& t, u32 b) {
   return f;
 }
 
+// Rows of boxes.
+struct BoxRows {
+  const u64* starts;
+  const u32* data;
+};
+static_assert(sizeof(BoxRows) == 16, "the host sends two addresses");
+
 // Whether two cubes share at least a point.
 __device__ __forceinline__ bool touch(const Boxes& t, u32 a, u32 b) {
   if (t.level[a] > t.level[b]) {
@@ -51,6 +58,19 @@ __device__ __forceinline__ bool touch(const Boxes& t, u32 a, u32 b) {
     all = all && (coarse << d) <= fine + 1 && fine <= (coarse + 1) << d;
   }
   return all;
+}
+
+// The position of the first of n sorted keys that is at least `key`.
+__device__ __forceinline__ u64 first_at_least(const u64* keys, u64 n, u64 key) {
+  u64 lo = 0, hi = n;
+  while (lo < hi) {
+    const u64 middle = lo + (hi - lo) / 2;
+    if (keys[middle] < key)
+      lo = middle + 1;
+    else
+      hi = middle;
+  }
+  return lo;
 }
 
 // Moves bit i of a 21-bit number to bit 3i.

@@ -92,23 +92,23 @@ impl Device {
         let room = if shelves.is_some() { Shelves::room(bytes) } else { bytes };
         // SAFETY: as above.
         let fresh = || unsafe { self.inner.stream.alloc::<u8>(room) }.map(CudaSlice::leak);
-        let made = match fresh() {
-            Err(e) if out_of_memory(e) && self.inner.shelves.as_ref().is_some_and(|s| s.clear()) => fresh(),
+        self.fresh(fresh, bytes, what).map(of)
+    }
+
+    /// What `alloc` gets from the driver, if need be after the shelves have given back what lies there.
+    fn fresh(&self, alloc: impl Fn() -> Result<u64, DriverError>, bytes: usize, what: &str) -> Result<u64, Error> {
+        let made = match alloc() {
+            Err(e) if out_of_memory(e) && self.inner.shelves.as_ref().is_some_and(|s| s.clear()) => alloc(),
             made => made,
         };
-        made.map(of).map_err(|e| self.memory(e, bytes, what))
+        made.map_err(|e| self.memory(e, bytes, what))
     }
 
     /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for `result::free_sync`.
     pub(crate) fn alloc_for_others(&self, bytes: usize, what: &str) -> Result<u64, Error> {
         self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
         // SAFETY: the caller writes the memory before it is read.
-        let fresh = || unsafe { result::malloc_sync(bytes.max(1)) };
-        let made = match fresh() {
-            Err(e) if out_of_memory(e) && self.inner.shelves.as_ref().is_some_and(|s| s.clear()) => fresh(),
-            made => made,
-        };
-        made.map_err(|e| self.memory(e, bytes, what))
+        self.fresh(|| unsafe { result::malloc_sync(bytes.max(1)) }, bytes, what)
     }
 
     /// A buffer of `n` zeros.

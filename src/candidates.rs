@@ -94,12 +94,11 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The candidate with another number of values of each attribute in far fields, to be measured first at an order.
-    pub fn with_nodes(&self, r: &Fmm, task: &Task, seen: Seen, nodes: usize, first: usize) -> Candidate {
-        let mut other = Candidate { first, ..self.clone() };
+    /// The candidate with another number of values of each attribute in far fields, and the forecast of before.
+    pub fn with_nodes(&self, nodes: usize) -> Candidate {
+        let mut other = self.clone();
         if let Layout::Octree(parts) = &mut other.layout {
             parts.grid.nodes = nodes;
-            [other.occupancy, other.seconds] = forecast(r, task, seen, parts, first);
         }
         other
     }
@@ -305,7 +304,7 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
                 first_order(&parts, e, derivatives(r, facts)).clamp(*orders.start(), *orders.end())
             }
         };
-        let [occupancy, seconds] = forecast(r, task, seen, &parts, first);
+        let [occupancy, seconds] = on_leaves(r, task, seen, &parts, first);
         let costs = prices.source().to_string();
         let (layout, orders, digits) = (Layout::Octree(parts), orders.clone(), convergence(&parts)[0]);
         found.push(Candidate { method, layout, orders, first, digits, occupancy, seconds, costs });
@@ -326,12 +325,27 @@ fn nodes(r: &Fmm, task: &Task) -> Result<usize, Error> {
     }
 }
 
+/// Mean points per leaf of a candidate at an order, and the forecast seconds of an evaluation.
+pub(crate) fn forecast(r: &Fmm, task: &Task, seen: Seen, candidate: &Candidate, order: usize) -> [f64; 2] {
+    match &candidate.layout {
+        _ if candidate.method == Method::Direct => [candidate.occupancy, candidate.seconds],
+        Layout::Octree(parts) => on_leaves(r, task, seen, parts, order),
+        Layout::Pyramid { .. } => in_population(r, order, seen.counts),
+    }
+}
+
 /// Mean points per leaf that balance near and far field at an order, and the forecast seconds of an evaluation.
-pub(crate) fn forecast(r: &Fmm, task: &Task, seen: Seen, parts: &Parts, order: usize) -> [f64; 2] {
+fn on_leaves(r: &Fmm, task: &Task, seen: Seen, parts: &Parts, order: usize) -> [f64; 2] {
     let prices = r.backend.processor().prices(r, &task.facts);
     let occupancy = prices.occupancy(parts, order);
     let leaf = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0)).max(crowd(r, task.goal, seen));
     [occupancy, prices.forecast(parts, order, leaf, seen.counts)]
+}
+
+/// The desired population of boxes of a pyramid at an order, and the forecast seconds of an evaluation.
+fn in_population(r: &Fmm, order: usize, counts: [usize; 2]) -> [f64; 2] {
+    let prices = r.backend.processor().prices_of_plane();
+    [r.ncrit.map_or(prices.population(order), |k| k as f64), prices.fast(order, counts)]
 }
 
 /// Number of points in a box as large as the near radius of a softened kernel. No box is smaller than that radius.
@@ -382,16 +396,9 @@ fn in_plane(r: &Fmm, task: &Task, pairs: PlanePairs, counts: [usize; 2]) -> Resu
     };
     let (layout, costs) = (Layout::Pyramid { pairs, theta }, costs::BUILT_IN.to_string());
     let direct = direct_sum(layout, prices.direct(counts), costs.clone());
-    let fast = Candidate {
-        method: Method::Laurent,
-        layout,
-        orders,
-        first,
-        digits: -theta.log10(),
-        occupancy: r.ncrit.map_or(prices.population(first), |k| k as f64),
-        seconds: prices.fast(first, counts),
-        costs,
-    };
+    let [occupancy, seconds] = in_population(r, first, counts);
+    let fast =
+        Candidate { method: Method::Laurent, layout, orders, first, digits: -theta.log10(), occupancy, seconds, costs };
     Ok(match r.method {
         Method::Direct => vec![direct],
         Method::Laurent => vec![fast],

@@ -17,7 +17,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::output::Output;
 use crate::probe::ProbeReport;
-use crate::probe::search::{Found, Search};
+use crate::probe::search::{Next, Search};
 use crate::request::{Fmm, Inherited, Method, Progress};
 use crate::validate;
 use backend_cuda::{DeviceArray, DeviceStream};
@@ -502,14 +502,16 @@ fn order_again(
     if exact(request, choice.method) || !direct && engine.preview(order)?.resembles(probed) {
         return Ok(Again::Kept(order));
     }
-    let orders = choice.orders();
-    let search = Search { tolerance, orders, first: order, digits: choice.digits(), below: None };
+    let mut search = Search::new(tolerance, choice.orders(), choice.digits(), order);
     let mut records = Vec::new();
-    match search.run(|order, _| measured(engine, order, &mut records))? {
-        Found::Stalled => Ok(Again::None),
-        Found::Order(order) => {
-            let report = reported(engine, task, order, &records);
-            Ok(Again::Found(order, Box::new((report, engine.preview(order)?))))
+    loop {
+        match search.next() {
+            Next::Measure(order, _) => search.measured(order, measured(engine, order, &mut records)?),
+            Next::Stalled => return Ok(Again::None),
+            Next::Found(order) => {
+                let report = reported(engine, task, order, &records);
+                return Ok(Again::Found(order, Box::new((report, engine.preview(order)?))));
+            }
         }
     }
 }

@@ -69,14 +69,15 @@ pub(super) fn price(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, m
 }
 
 /// Forecast seconds of a measurement at an order, whose evaluation takes `evaluation` seconds: sums over some of the
-/// points, and operators. A given order is not measured.
+/// points, and operators. The number of levels is that of points that fill a cube evenly, unless it is known. A given
+/// order is not measured.
 pub(super) fn measurement(
     r: &Fmm,
     task: &Task,
     candidate: &Candidate,
     order: usize,
     evaluation: f64,
-    seen: Seen,
+    (seen, levels): (Seen, Option<usize>),
 ) -> f64 {
     if task.goal.tolerance().is_none() {
         return 0.0;
@@ -85,8 +86,12 @@ pub(super) fn measurement(
     let Layout::Octree(parts) = &candidate.layout else { return sums };
     let [n, m] = seen.counts.map(|count| count as f64);
     let boxes = (n.max(m) / candidate.occupancy).max(1.0);
-    // The operators of a homogeneous kernel serve all levels.
-    let levels = if task.facts.homogeneous { 1.0 } else { boxes.log(2f64.powi(parts.dim as i32)).ceil().max(1.0) };
+    // The operators of a homogeneous kernel serve all levels. The root and its children have no far fields.
+    let levels = match levels {
+        _ if task.facts.homogeneous => 1.0,
+        Some(levels) => levels.saturating_sub(2).max(1) as f64,
+        None => boxes.log(2f64.powi(parts.dim as i32)).ceil().max(1.0),
+    };
     let pair = r.backend.processor().prices(r, &task.facts).direct([1, 1]);
     sums + pair * levels * costs::pairs_of_operators(parts, order)
 }

@@ -3,7 +3,7 @@
 use crate::candidates::Task;
 use crate::engine::Engine;
 use crate::probe::{ProbeOutput, ProbeReport};
-use fmm_traits::Error;
+use fmm_traits::{Error, OutputColumns};
 
 /// The result of one measurement: error bounds of all outputs at an order, and seconds.
 pub(crate) struct Measured {
@@ -19,9 +19,15 @@ impl Measured {
         worst(&self.bounds)
     }
 
-    /// Adds seconds of further sums.
-    pub(super) fn took(&mut self, seconds: f64) {
-        self.sums += seconds;
+    /// The largest bound, with the name of its output.
+    pub(super) fn worst_of(&self, columns: &[OutputColumns]) -> Option<(f64, &'static str)> {
+        let worst = self.bounds.iter().zip(columns).max_by(|a, b| a.0.total_cmp(b.0));
+        worst.map(|(bound, c)| (*bound, name(c)))
+    }
+
+    /// Seconds of sums and of operators.
+    pub(super) fn seconds(&self) -> [f64; 2] {
+        [self.sums, self.operators]
     }
 }
 
@@ -39,20 +45,19 @@ pub(crate) fn measured(engine: &mut dyn Engine, order: usize, records: &mut Vec<
     Ok(worst)
 }
 
-/// Total seconds of sums and of operators.
-pub(super) fn spent(records: &[Measured]) -> [f64; 2] {
-    records.iter().fold([0.0; 2], |[a, b], m| [a + m.sums, b + m.operators])
+fn name(column: &OutputColumns) -> &'static str {
+    column.output.names().first().copied().unwrap_or("")
 }
 
 /// The report of the probe for a plan of order `order`.
 pub(crate) fn reported(engine: &dyn Engine, task: &Task, order: usize, records: &[Measured]) -> ProbeReport {
     let of = |order: usize, k: usize| records.iter().rev().find(|m| m.order == order).map(|m| m.bounds[k]);
     let outputs = task.facts.columns.iter().enumerate().map(|(k, c)| ProbeOutput {
-        output: c.output.names().first().copied().unwrap_or(""),
+        output: name(c),
         error: of(order, k).unwrap_or(f64::NAN),
         below: order.checked_sub(1).and_then(|below| of(below, k)),
     });
-    let [seconds, operators] = spent(records);
+    let [seconds, operators] = [0, 1].map(|k| records.iter().map(|m| m.seconds()[k]).sum::<f64>());
     let orders = records.iter().map(|m| m.order).collect();
     let mut report = ProbeReport { outputs: outputs.collect(), orders, seconds, operators, ..ProbeReport::default() };
     if let Some(sample) = engine.sample() {

@@ -1,21 +1,25 @@
 //! The words of a decision: reasons, refusals, forecasts as text.
 
-use super::attempt::Tried;
+use super::contest::Why;
 use crate::candidates::{Candidate, Layout, Task};
 use crate::parts::{Grid, Parts};
 use crate::request::{Fmm, Method};
 use fmm_traits::tape::Op;
 use fmm_traits::{Error, Precision};
 
-/// A result with the reason for which it is taken.
-pub(super) fn because(mut tried: Tried, why: String) -> Tried {
-    tried.decision.choice.why = why;
-    tried
-}
-
-/// Why direct summation replaces fast methods whose least error is `floor`.
-pub(super) fn falls_short(floor: f64) -> String {
-    format!("fast methods reach {floor:.1e} for this kernel on these points")
+/// The reason for a choice.
+pub(super) fn because(r: &Fmm, why: Why, forecasts: &str) -> String {
+    let named = r.method != Method::Auto;
+    match why {
+        Why::FewPairs => format!("cheaper than the fast method for so few pairs{forecasts}"),
+        Why::DearToMeasure => format!("cheaper than to measure the errors of fast methods{forecasts}"),
+        Why::ThesePoints => format!("cheaper than the fast method on these points{forecasts}"),
+        Why::FallShort(floor) => format!("fast methods reach {floor:.1e} for this kernel on these points"),
+        Why::OnlyOne => "the only method that keeps the tolerance".to_string(),
+        Why::ManyPairs if !named => format!("cheaper than direct summation for so many pairs{forecasts}"),
+        Why::LeastError if !named => "reaches furthest".to_string(),
+        Why::Alone | Why::ManyPairs | Why::LeastError => "asked for".to_string(),
+    }
 }
 
 /// An error, rounded up to one digit.
@@ -54,16 +58,16 @@ pub(super) fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str)
     }
 }
 
-/// The compared forecasts as text.
-pub(super) fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> String {
+/// The compared forecasts as text, direct summation last.
+pub(super) fn forecasts(r: &Fmm, candidates: &[Candidate]) -> String {
     let time = |x: f64| if x < 1.0 { format!("{:.2} ms", 1e3 * x) } else { format!("{x:.2} s") };
     let nodes = |c: &Candidate| match c.layout {
         Layout::Octree(Parts { grid: Grid { nodes, .. }, .. }) if nodes > 1 => format!(" with {nodes} nodes"),
         _ => String::new(),
     };
-    let name = |c: &Candidate| format!("{}{}", c.method.name(), nodes(c));
-    let each = candidates.iter().map(|c| format!("{} {} at order {}", name(c), time(c.seconds), c.first));
-    let direct = direct.map(|d| format!("direct {}", time(d.seconds)));
+    let (direct, fast): (Vec<_>, Vec<_>) = candidates.iter().partition(|c| c.method == Method::Direct);
+    let fast = fast.iter().map(|c| format!("{}{} {} at order {}", c.method.name(), nodes(c), time(c.seconds), c.first));
+    let direct = direct.iter().map(|d| format!("direct {}", time(d.seconds)));
     let what = r.backend.processor().unit();
-    format!("; forecast for {what}: {}", each.chain(direct).collect::<Vec<_>>().join(", "))
+    format!("; forecast for {what}: {}", fast.chain(direct).collect::<Vec<_>>().join(", "))
 }

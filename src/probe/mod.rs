@@ -75,13 +75,6 @@ pub struct ProbeReport {
     pub of_earlier_points: bool,
 }
 
-impl ProbeReport {
-    /// Adds the seconds of sums and of operators of further measurements.
-    pub(crate) fn took(&mut self, [sums, operators]: [f64; 2]) {
-        (self.seconds, self.operators) = (self.seconds + sums, self.operators + operators);
-    }
-}
-
 /// A sample with its strengths and direct sums, against which all orders of a method on one tree are measured. Its near
 /// sources are those of the lists of the first measured order; lists of other orders differ in few leaves.
 pub(crate) struct Trial {

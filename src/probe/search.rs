@@ -14,6 +14,9 @@ use std::ops::RangeInclusive;
 /// shorter range may be one step of a staircase. For example, spherical harmonics of points on a lattice gain next to
 /// nothing from order 19 to 21, and two digits to order 28.
 const STALL_DIGITS: f64 = 2.2;
+/// An error above this part of the sums is no stall: an expansion that has no digit yet may still resolve the kernel at a
+/// higher order. Waves in boxes of several wavelengths are an example.
+const NO_DIGIT: f64 = 0.1;
 /// Fewest digits per order that the search assumes between an order that breaks the tolerance and an order that keeps
 /// it.
 const FEWEST_DIGITS: f64 = 0.08;
@@ -23,18 +26,24 @@ const ACCEPTED_MARGIN: f64 = 0.75;
 /// Number of measured orders after which the search tries no new order. (An order known from other leaves counts.)
 const MAX_MEASUREMENTS: usize = 12;
 
+/// An order whose error exceeds the tolerance by more than this factor is not measured again on a tree with leaves of
+/// another size.
+const REMEASURE_RATIO: f64 = 3.0;
+
 /// A search for the smallest order that keeps a tolerance.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
-    pub tolerance: f64,
+    tolerance: f64,
     /// Available orders.
-    pub orders: RangeInclusive<usize>,
-    /// The first order to measure.
-    pub first: usize,
+    orders: RangeInclusive<usize>,
     /// Digits per order that the search assumes before two measurements.
-    pub digits: f64,
-    /// An order below the first, with an error that breaks the tolerance, if one is known from leaves of another size.
-    pub below: Option<(usize, f64)>,
+    digits: f64,
+    /// The first order to measure.
+    first: usize,
+    /// The errors of orders.
+    tried: BTreeMap<usize, f64>,
+    /// Whether an order was measured since the start.
+    started: bool,
 }
 
 /// Why an order is measured.
@@ -48,71 +57,87 @@ pub(crate) enum Aim {
     Further,
 }
 
-/// The result of a search.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Found {
-    /// An order that keeps the tolerance.
-    Order(usize),
-    /// The error stalls above the tolerance, or no order or measurement is left.
+/// What a search wants next.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Next {
+    /// The error at an order.
+    Measure(usize, Aim),
+    /// Nothing: this order keeps the tolerance.
+    Found(usize),
+    /// Nothing: the error stalls above the tolerance, or no order or measurement is left.
     Stalled,
 }
 
 impl Search {
-    /// Runs the search. `at` measures the error at an order (infinite, not NaN, without a digit). Its second argument
-    /// says why.
-    pub fn run<E>(&self, mut at: impl FnMut(usize, Aim) -> Result<f64, E>) -> Result<Found, E> {
-        let (min, max) = (*self.orders.start(), *self.orders.end());
-        let mut tried: BTreeMap<usize, f64> = self.below.into_iter().collect();
-        let (mut next, mut aim) = (self.first.clamp(min, max), Aim::First);
-        loop {
-            let error = at(next, aim)?;
-            tried.insert(next, error);
-            match self.after(&tried, min, max) {
-                Ok(order) => {
-                    let kept = tried.values().any(|e| *e <= self.tolerance);
-                    (next, aim) = (order, if kept { Aim::Tolerance } else { Aim::Further });
-                }
-                Err(Some(found)) => return Ok(found),
-                Err(None) => return Ok(Found::Stalled),
-            }
-        }
+    /// A search that begins at the order `first`.
+    pub fn new(tolerance: f64, orders: RangeInclusive<usize>, digits: f64, first: usize) -> Search {
+        let first = first.clamp(*orders.start(), *orders.end());
+        Search { tolerance, orders, digits, first, tried: BTreeMap::new(), started: false }
     }
 
-    /// The next order to measure. `Err(Some(_))` is the result of the search. `Err(None)` means that the error stalls,
-    /// or that no order or measurement is left.
-    fn after(&self, tried: &BTreeMap<usize, f64>, min: usize, max: usize) -> Result<usize, Option<Found>> {
-        let kept = tried.iter().find(|(_, e)| **e <= self.tolerance).map(|(&p, &e)| (p, e));
-        let broken = |below: usize| tried.range(..below).next_back().map(|(&p, &e)| (p, e));
+    /// Adds an order below the first, with an error that breaks the tolerance.
+    pub fn knows(&mut self, below: Option<(usize, f64)>) {
+        self.tried.extend(below.filter(|(order, _)| *order < self.first));
+    }
+
+    /// Records the error at an order (infinite, not NaN, without a digit).
+    pub fn measured(&mut self, order: usize, error: f64) {
+        self.tried.insert(order, error);
+        self.started = true;
+    }
+
+    /// Begins again at an order, on a tree with leaves of another size. Lower orders that clearly break the tolerance are
+    /// not measured again.
+    pub fn restart(&mut self, order: usize) {
+        self.tried.retain(|&p, error| p < order && *error > REMEASURE_RATIO * self.tolerance);
+        (self.first, self.started) = (order, false);
+    }
+
+    /// The next order to measure, or the end of the search.
+    pub fn next(&self) -> Next {
+        if !self.started {
+            return Next::Measure(self.first, Aim::First);
+        }
+        let (min, max) = (*self.orders.start(), *self.orders.end());
+        let kept = self.tried.iter().find(|(_, e)| **e <= self.tolerance).map(|(&p, &e)| (p, e));
+        let broken = |below: usize| self.tried.range(..below).next_back().map(|(&p, &e)| (p, e));
         if let Some((p, error)) = kept {
             let left = self.tolerance / error;
-            return match broken(p) {
-                _ if p == min || tried.len() >= MAX_MEASUREMENTS => Err(Some(Found::Order(p))),
-                Some((q, _)) if q + 1 == p => Err(Some(Found::Order(p))),
-                _ if left.log10() <= ACCEPTED_MARGIN * self.digits => Err(Some(Found::Order(p))),
+            let lower = match broken(p) {
+                _ if p == min || self.tried.len() >= MAX_MEASUREMENTS => return Next::Found(p),
+                Some((q, _)) if q + 1 == p => return Next::Found(p),
+                _ if left.log10() <= ACCEPTED_MARGIN * self.digits => return Next::Found(p),
                 Some((q, e)) => {
                     let digits = ((e / error).log10() / (p - q) as f64).max(FEWEST_DIGITS);
-                    Ok(((p as f64 - (left.log10() / digits).floor()) as usize).clamp(q + 1, p - 1))
+                    ((p as f64 - (left.log10() / digits).floor()) as usize).clamp(q + 1, p - 1)
                 }
                 None => {
                     let down = if left.is_finite() { (left.log10() / self.digits).floor() as usize } else { p };
-                    Ok(p.saturating_sub(down.max(1)).max(min))
+                    p.saturating_sub(down.max(1)).max(min)
                 }
             };
+            return Next::Measure(lower, Aim::Tolerance);
         }
         let (p, error) = broken(max + 1).expect("one was tried");
-        if tried.len() >= MAX_MEASUREMENTS || p == max {
-            return Err(None);
+        if self.tried.len() >= MAX_MEASUREMENTS || p == max {
+            return Next::Stalled;
         }
         let span = span(self.digits);
-        let lower = tried.range(..=p.saturating_sub(span)).map(|(_, &e)| e).reduce(f64::min);
-        if lower.is_some_and(|lower| error > 0.5 * lower) {
-            return Err(None);
+        let lower = self.tried.range(..=p.saturating_sub(span)).map(|(_, &e)| e).reduce(f64::min);
+        if lower.is_some_and(|lower| stalls(error, lower)) {
+            return Next::Stalled;
         }
         let measured = broken(p).map(|(q, e)| (e / error).log10() / (p - q) as f64).filter(|d| d.is_finite());
         let digits = measured.unwrap_or(self.digits).max(0.5 * self.digits);
         let steps = ((error / self.tolerance).log10() / digits).ceil().max(1.0);
-        Ok(if steps.is_finite() { (p + steps as usize).min(max) } else { (p + 2).min(max) })
+        let further = if steps.is_finite() { p + steps as usize } else { p + 2 };
+        Next::Measure(further.min(max), Aim::Further)
     }
+}
+
+/// Whether an error is a stall, if it was `lower` at the least some orders below.
+fn stalls(error: f64, lower: f64) -> bool {
+    lower <= NO_DIGIT && error >= 0.5 * lower
 }
 
 /// Number of orders over which a stalled error does not halve.
@@ -142,8 +167,8 @@ pub(crate) fn least<E>(
         let last = tried.last_key_value().map(|(&p, &e)| (p, e));
         tried.insert(order, error);
         let least = |range: RangeInclusive<usize>| tried.range(range).map(|(_, &e)| e).fold(f64::INFINITY, f64::min);
-        let stalls = order >= min + span && least(order + 1 - span..=order) >= 0.5 * least(min..=order - span);
-        if stalls || order == max || error == 0.0 {
+        let stalled = order >= min + span && stalls(least(order + 1 - span..=order), least(min..=order - span));
+        if stalled || order == max || error == 0.0 {
             break;
         }
         let falls = last.is_some_and(|(p, e)| (e / error).log10() >= 0.5 * digits * (order - p) as f64);
@@ -165,7 +190,21 @@ mod tests {
     use super::*;
 
     fn search(tolerance: f64, first: usize) -> Search {
-        Search { tolerance, orders: 3..=16, first, digits: 0.8, below: None }
+        Search::new(tolerance, 3..=16, 0.8, first)
+    }
+
+    /// The end of a search, and what it measured.
+    fn run(mut search: Search, error: &dyn Fn(usize) -> f64) -> (Next, Vec<(usize, Aim)>) {
+        let mut measured = Vec::new();
+        loop {
+            match search.next() {
+                Next::Measure(order, aim) => {
+                    measured.push((order, aim));
+                    search.measured(order, error(order));
+                }
+                end => return (end, measured),
+            }
+        }
     }
 
     #[test]
@@ -174,8 +213,7 @@ mod tests {
             for k in 1..=9 {
                 let tolerance = 2.5 * 10f64.powi(-k);
                 let error = |p: usize| 3.0 * 10f64.powf(-0.7 * p as f64);
-                let found = search(tolerance, first).run(|p, _| Ok::<_, ()>(error(p))).unwrap();
-                let Found::Order(p) = found else { panic!("{found:?}") };
+                let (Next::Found(p), _) = run(search(tolerance, first), &error) else { panic!("{first} {k}") };
                 assert!(error(p) <= tolerance);
                 assert!(p == 3 || error(p - 1) > tolerance || tolerance / error(p) <= 4.0, "{first} {k}: {p}");
             }
@@ -184,15 +222,7 @@ mod tests {
 
     #[test]
     fn says_why_it_measures() {
-        let aims = |error: &dyn Fn(usize) -> f64, first| {
-            let mut aims = Vec::new();
-            let found = search(1e-6, first).run(|p, aim| {
-                aims.push((p, aim));
-                Ok::<_, ()>(error(p))
-            });
-            assert!(found.is_ok());
-            aims
-        };
+        let aims = |error: &dyn Fn(usize) -> f64, first| run(search(1e-6, first), error).1;
         let falls = |p: usize| 10f64.powf(-0.7 * p as f64);
         assert!(aims(&falls, 4)[1..].iter().all(|(p, _)| *p > 4));
         assert_eq!(aims(&falls, 4)[1].1, Aim::Further);
@@ -231,7 +261,7 @@ mod tests {
         let grow = |p: usize| 1e-3 * 10f64.powf(0.3 * (p as f64 - 5.0).abs());
         for first in 3..=16 {
             for errors in [&stall as &dyn Fn(usize) -> f64, &grow] {
-                assert_eq!(search(1e-7, first).run(|p, _| Ok::<_, ()>(errors(p))), Ok(Found::Stalled), "{first}");
+                assert_eq!(run(search(1e-7, first), errors).0, Next::Stalled, "{first}");
             }
         }
         let (order, error, count) = floor(&stall);
@@ -244,13 +274,32 @@ mod tests {
     }
 
     #[test]
+    fn an_expansion_without_a_digit_goes_on() {
+        // Equivalent densities of waves in the boxes of Plummer's sphere.
+        let waves = |p: usize| if p < 10 { 0.12 + 0.01 * (p % 3) as f64 } else { 10f64.powf(9.0 - p as f64) };
+        assert!(matches!(run(search(1e-3, 5), &waves).0, Next::Found(p) if waves(p) <= 1e-3));
+        let (order, error, count) = floor(&waves);
+        assert!((order, error) == (16, 1e-7) && count <= 14, "{order} {error} {count}");
+    }
+
+    #[test]
     fn an_order_known_to_break_is_not_measured_again() {
-        let known = Search { below: Some((6, 1e-5)), ..search(1e-6, 7) };
-        let mut measured = Vec::new();
-        let found = known.run(|p, _| {
-            measured.push(p);
-            Ok::<_, ()>(1e-9)
-        });
-        assert_eq!((found, measured), (Ok(Found::Order(7)), vec![7]));
+        let mut known = search(1e-6, 7);
+        known.knows(Some((6, 1e-5)));
+        assert_eq!(run(known, &|_| 1e-9), (Next::Found(7), vec![(7, Aim::First)]));
+    }
+
+    #[test]
+    fn other_leaves_keep_what_clearly_breaks() {
+        let mut search = search(1e-6, 5);
+        [(5, 1e-3), (6, 1e-5), (7, 2e-6)].into_iter().for_each(|(p, e)| search.measured(p, e));
+        assert_eq!(search.next(), Next::Measure(8, Aim::Further));
+        search.restart(8);
+        assert_eq!(search.next(), Next::Measure(8, Aim::First));
+        // Order 7 may keep the tolerance on these leaves, order 6 does not.
+        assert_eq!(
+            run(search, &|p| if p < 7 { 1.0 } else { 1e-7 }),
+            (Next::Found(7), vec![(8, Aim::First), (7, Aim::Tolerance)])
+        );
     }
 }

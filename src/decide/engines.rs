@@ -1,0 +1,193 @@
+//! The candidates of a request as engines that hold the points.
+
+use super::field::{Attempt, Field, Tried};
+use super::forecast::{bytes, choice, fits, measurement, price};
+use super::measured::{Measured, measured, reported, worst};
+use super::{Decision, Ends, ends_all, exact};
+use crate::candidates::{self, Candidate, Goal, Layout, Task};
+use crate::choice::Choice;
+use crate::engine::{self, Engine, Watch};
+use crate::mesh::Mesh;
+use crate::parts::Parts;
+use crate::request::{Fmm, Method};
+use fmm_families::Place;
+use fmm_traits::{Error, MAX_NODES};
+use std::cell::Cell;
+use std::time::Instant;
+
+/// The points of a request, and what was spent on them.
+pub(super) struct Engines<'a> {
+    pub request: &'a Fmm,
+    pub task: &'a Task,
+    pub ends: Ends<'a>,
+    pub watch: Watch<'a>,
+    /// Seconds of sums and of operators of all measurements.
+    pub spent: Cell<[f64; 2]>,
+}
+
+impl Engines<'_> {
+    fn took(&self, [sums, operators]: [f64; 2]) {
+        let [a, b] = self.spent.get();
+        self.spent.set([a + sums, b + operators]);
+    }
+}
+
+impl<'a> Field for &'a Engines<'a> {
+    type Attempt = OnEngine<'a>;
+
+    fn goal(&self) -> Goal {
+        self.task.goal
+    }
+
+    fn is_exact(&self, candidate: &Candidate) -> bool {
+        exact(self.request, candidate.method)
+    }
+
+    fn has_operators_per_level(&self) -> bool {
+        !self.task.facts.homogeneous && matches!(self.request.family.place(), Place::Space)
+    }
+
+    fn forecast(&self, candidate: &Candidate, order: usize) -> [f64; 2] {
+        candidates::forecast(self.request, self.task, self.ends.seen, candidate, order)
+    }
+
+    fn measurement(&self, candidate: &Candidate, order: usize, evaluation: f64, levels: Option<usize>) -> f64 {
+        measurement(self.request, self.task, candidate, order, evaluation, (self.ends.seen, levels))
+    }
+
+    fn place(&self, candidate: &Candidate) -> Result<OnEngine<'a>, Error> {
+        let (r, seen) = (self.request, self.ends.seen);
+        let choice = choice(r, self.task, candidate, candidate.first, seen);
+        let engine = engine::of(r, &choice);
+        r.jointly(|| fits(&*engine, &choice, seen.counts))?;
+        let mut attempt = OnEngine { field: self, candidate: candidate.clone(), choice, engine, records: Vec::new() };
+        attempt.place()?;
+        Ok(attempt)
+    }
+}
+
+/// A candidate whose engine holds the points.
+pub(super) struct OnEngine<'a> {
+    field: &'a Engines<'a>,
+    candidate: Candidate,
+    choice: Choice,
+    engine: Box<dyn Engine>,
+    /// All measurements.
+    records: Vec<Measured>,
+}
+
+impl OnEngine<'_> {
+    fn place(&mut self) -> Result<(), Error> {
+        self.field.request.jointly(|| self.engine.place(self.field.ends.cloud, self.field.watch))
+    }
+
+    fn is_direct(&self) -> bool {
+        self.candidate.method == Method::Direct
+    }
+
+    /// Price of an order with the counts of boxes and edges.
+    fn counted(&mut self, order: usize) -> Result<(f64, Mesh), Error> {
+        let Engines { request, task, ends, .. } = *self.field;
+        let mesh = match self.is_direct() {
+            true => Mesh::default(),
+            false => request.jointly(|| self.engine.preview(order))?,
+        };
+        Ok((price(request, task, &self.candidate, order, &mesh, ends.seen), mesh))
+    }
+
+    /// The number of nodes that leaves half of the tolerance to the order, or else the one with the least error, with
+    /// this error. `None` if one value causes less than half of the `error` at an order, or no more than the tolerance,
+    /// or others err more.
+    fn nodes_for(&mut self, order: usize, error: f64, tolerance: f64) -> Result<Option<(usize, f64)>, Error> {
+        let one = worst(&self.engine.errors_of_attributes(order, 1)?);
+        if one <= tolerance || one < 0.5 * error {
+            return Ok(None);
+        }
+        let field = self.field;
+        let mut least = (1, one);
+        for nodes in 2..=MAX_NODES {
+            // Leaves of more far fields are larger, and farther from each other.
+            let candidate = field.at(&self.candidate.with_nodes(nodes), order);
+            let more = field.place(&candidate).and_then(|mut other| other.engine.errors_of_attributes(order, nodes));
+            let error = match more {
+                Ok(errors) => worst(&errors),
+                Err(e) if ends_all(&e) => return Err(e),
+                // For example, memory for so many far fields is missing.
+                Err(_) => break,
+            };
+            if error < least.1 {
+                least = (nodes, error);
+            }
+            if error <= 0.5 * tolerance {
+                break;
+            }
+        }
+        Ok(Some(least).filter(|(nodes, _)| *nodes > 1))
+    }
+}
+
+impl Attempt for OnEngine<'_> {
+    type Decision = Decision;
+
+    fn price(&mut self, order: usize) -> Result<f64, Error> {
+        Ok(self.counted(order)?.0)
+    }
+
+    fn levels(&mut self, order: usize) -> Result<usize, Error> {
+        Ok(self.counted(order)?.1.levels)
+    }
+
+    fn occupancy(&self) -> f64 {
+        self.choice.occupancy
+    }
+
+    fn balance(&self, order: usize) -> Option<f64> {
+        let (r, Layout::Octree(parts)) = (self.field.request, &self.candidate.layout) else { return None };
+        if self.is_direct() || r.ncrit.is_some() {
+            return None;
+        }
+        Some(r.backend.processor().prices(r, &self.field.task.facts).occupancy(parts, order))
+    }
+
+    fn replace(&mut self, order: usize, occupancy: f64) -> Result<(), Error> {
+        (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
+        self.engine = engine::of(self.field.request, &self.choice);
+        self.place()
+    }
+
+    fn measure(&mut self, order: usize) -> Result<f64, Error> {
+        let Engines { request: r, watch, .. } = *self.field;
+        if self.records.is_empty() {
+            r.jointly(|| watch("probe", 0.4))?;
+        }
+        let error = r.jointly(|| measured(&mut *self.engine, order, &mut self.records))?;
+        self.field.took(self.records.last().expect("just measured").seconds());
+        Ok(error)
+    }
+
+    fn nodes(&mut self, order: usize, error: f64, tolerance: f64) -> Result<Option<(usize, f64)>, Error> {
+        let Layout::Octree(Parts { expansion, grid, .. }) = &self.candidate.layout else { return Ok(None) };
+        let free = self.field.request.variant.nodes.is_none() && grid.nodes == 1 && grid.spreads > 0;
+        if !free || self.is_direct() || expansion.fill().is_none() {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        let found = self.nodes_for(order, error, tolerance);
+        self.field.took([start.elapsed().as_secs_f64(), 0.0]);
+        found
+    }
+
+    fn decide(mut self, order: usize) -> Result<Tried<Decision>, Error> {
+        let Engines { request: r, task, ends, .. } = *self.field;
+        self.choice.order = (!self.is_direct()).then_some(order);
+        self.choice.forecast = bytes(r, &self.choice, ends.seen);
+        r.jointly(|| fits(&*self.engine, &self.choice, ends.seen.counts))?;
+        let (seconds, mesh) = self.counted(order)?;
+        let measured = self.records.iter().rev().find(|m| m.order == order);
+        let probe = measured.map(|_| reported(&*self.engine, task, order, &self.records));
+        let above = |m: &&Measured| task.goal.tolerance().is_some_and(|tolerance| m.worst() > tolerance);
+        let floor = measured.filter(above).and_then(|m| m.worst_of(&task.facts.columns));
+        let OnEngine { engine, choice, .. } = self;
+        Ok(Tried { decision: Decision { engine, choice, order, mesh, probe }, seconds, floor })
+    }
+}

@@ -1,0 +1,232 @@
+//! The order of one candidate, found by measurements.
+
+use super::field::{Attempt, Decided, Field, Tried};
+use crate::candidates::Candidate;
+use crate::probe::search::{Aim, Next, Search, least};
+use fmm_traits::Error;
+
+/// Evaluations in which a plan should earn back its measurements. Where operators cost nothing, a candidate is then
+/// measured if it is 7 % cheaper; prices of two expansions err by up to a fifth against each other.
+const EVALUATIONS: f64 = 4.0;
+/// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
+/// tried first. The candidate is then placed again if its turn comes, so it does not wait for a few per cent.
+pub(super) const MIN_RATIO_TO_WAIT: f64 = 1.1;
+/// Ratio of occupancies above which the tree is rebuilt for an order.
+const REBUILD_RATIO: f64 = 1.35;
+/// Largest number of rebuilds of a tree in the search for an order.
+const MAX_REBUILDS: usize = 2;
+
+/// The end of a search.
+pub(super) enum Ended<D> {
+    Found(Tried<D>),
+    /// Counted boxes and edges show that a known way costs less.
+    Lost,
+    /// Another candidate should be tried first. This candidate continues with an order.
+    Paused {
+        order: usize,
+        pause: Pause,
+    },
+    /// One value of the attributes of sources in far fields is not enough at the last order that was measured. So many
+    /// `nodes` are needed, and cause an `error` beside that of the order.
+    Nodes {
+        order: usize,
+        nodes: usize,
+        error: f64,
+    },
+}
+
+/// Why a candidate lets others go first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pause {
+    /// All orders up to this one break the tolerance (order, error), and the next one costs more than another
+    /// candidate.
+    Behind((usize, f64)),
+    /// The error stalls above the tolerance. The number is the least error so far.
+    Stalled(f64),
+    /// Measurements of further orders cost more than the candidate can save.
+    Outbid,
+}
+
+impl Pause {
+    /// Whether the candidate is tried again only if nothing else serves.
+    pub fn gives_up(self) -> bool {
+        !matches!(self, Pause::Behind(_))
+    }
+}
+
+/// What else can compute the sum, while a candidate is tried. Each is the price of an evaluation in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rivals {
+    /// Forecast of the cheapest fast candidate that is untried.
+    pub fast: Option<f64>,
+    /// Direct summation, if it can take the place of the candidate.
+    pub direct: Option<f64>,
+    /// The best candidate that keeps the tolerance.
+    pub best: Option<f64>,
+    /// Forecast seconds of all measurements so far, of all candidates.
+    pub spent: f64,
+}
+
+impl Rivals {
+    /// Whether a way that is known to keep the tolerance costs less than a candidate whose evaluation takes
+    /// `evaluation` seconds, with its part of `measuring` seconds of measurements. Measurements of all candidates together
+    /// take no more time than [`EVALUATIONS`] direct sums, where these serve.
+    pub fn outbid(&self, evaluation: f64, measuring: f64) -> bool {
+        let dear = |known: f64| evaluation + measuring / EVALUATIONS >= known;
+        let all = |direct: f64| self.spent + measuring >= EVALUATIONS * direct;
+        self.best.is_some_and(dear) || self.direct.is_some_and(|direct| dear(direct) || all(direct))
+    }
+
+    /// Whether something else may serve, so that the floor of a candidate is of no use yet.
+    fn any(&self) -> bool {
+        [self.fast, self.direct, self.best].iter().any(Option::is_some)
+    }
+}
+
+/// Finds the order of a candidate. `pause` is the reason for which the candidate has waited. Adds the forecast seconds of
+/// its measurements to `spent`.
+pub(super) fn search<F: Field>(
+    field: &F,
+    candidate: &Candidate,
+    rivals: Rivals,
+    pause: Option<Pause>,
+    spent: &mut f64,
+) -> Result<Ended<Decided<F>>, Error> {
+    let mut attempt = field.place(candidate)?;
+    // The boxes of a first candidate are not counted without need: on a GPU that takes time.
+    let per_level = field.has_operators_per_level() && (rivals.best.is_some() || rivals.direct.is_some());
+    let levels = if per_level { Some(attempt.levels(candidate.first)?) } else { None };
+    if rivals.best.is_some() || per_level {
+        let seconds = attempt.price(candidate.first)?;
+        if rivals.outbid(seconds, field.measurement(candidate, candidate.first, seconds, levels)) {
+            return Ok(Ended::Lost);
+        }
+    }
+    let order = match field.goal().tolerance().filter(|_| !field.is_exact(candidate)) {
+        None => candidate.first,
+        Some(_) if pause.is_some_and(Pause::gives_up) => order_of_least_error(candidate, &mut attempt)?,
+        Some(tolerance) => {
+            let below = match pause {
+                Some(Pause::Behind(below)) => Some(below),
+                _ => None,
+            };
+            match climb(field, candidate, (&mut attempt, levels), (rivals, spent), tolerance, below)? {
+                Climbed::To(order) => order,
+                Climbed::Stalled(_) if !rivals.any() => order_of_least_error(candidate, &mut attempt)?,
+                Climbed::Stalled(least) => {
+                    return Ok(Ended::Paused { order: candidate.first, pause: Pause::Stalled(least) });
+                }
+                Climbed::Halted(ended) => return Ok(ended),
+            }
+        }
+    };
+    attempt.decide(order).map(Ended::Found)
+}
+
+/// The end of a climb from order to order.
+enum Climbed<D> {
+    /// This order keeps the tolerance.
+    To(usize),
+    /// The error stalls above the tolerance. The number is the least error.
+    Stalled(f64),
+    Halted(Ended<D>),
+}
+
+/// Searches an order for a tolerance. When the search comes to an order that wants leaves of another size, it goes on
+/// there with a new tree. This happens at most [`MAX_REBUILDS`] times. `below` is an order with an error that breaks
+/// the tolerance, if one is known.
+fn climb<F: Field>(
+    field: &F,
+    candidate: &Candidate,
+    (attempt, levels): (&mut F::Attempt, Option<usize>),
+    (rivals, spent): (Rivals, &mut f64),
+    tolerance: f64,
+    below: Option<(usize, f64)>,
+) -> Result<Climbed<Decided<F>>, Error> {
+    let mut search = Search::new(tolerance, candidate.orders.clone(), candidate.digits, candidate.first);
+    search.knows(below);
+    let mut measured: Vec<(usize, f64)> = Vec::new();
+    let mut rebuilds = 0;
+    loop {
+        let (order, aim) = match search.next() {
+            Next::Measure(order, aim) => (order, aim),
+            Next::Found(order) => return Ok(Climbed::To(order)),
+            Next::Stalled => {
+                return Ok(Climbed::Stalled(measured.iter().map(|m| m.1).fold(f64::INFINITY, f64::min)));
+            }
+        };
+        let last = measured.iter().copied().max_by_key(|m| m.0);
+        if let (Aim::Further, Some(last)) = (aim, last) {
+            let seconds = field.forecast(candidate, order)[1];
+            let orders = measured.iter().map(|m| m.0).chain([order]);
+            let measuring = orders.map(|order| field.measurement(candidate, order, seconds, levels)).sum();
+            let pause = match rivals.fast {
+                Some(rival) if seconds > MIN_RATIO_TO_WAIT * rival => Some(Pause::Behind(last)),
+                _ => rivals.outbid(seconds, measuring).then_some(Pause::Outbid),
+            };
+            if let Some(pause) = pause {
+                return Ok(Climbed::Halted(Ended::Paused { order, pause }));
+            }
+        }
+        let differs = |wanted: &f64| {
+            let ratio = wanted / attempt.occupancy();
+            ratio.max(1.0 / ratio) > REBUILD_RATIO
+        };
+        if let Some(occupancy) = attempt.balance(order).filter(differs)
+            && rebuilds < MAX_REBUILDS
+        {
+            attempt.replace(order, occupancy)?;
+            search.restart(order);
+            rebuilds += 1;
+        }
+        let error = attempt.measure(order)?;
+        measured.push((order, error));
+        *spent += field.measurement(candidate, order, field.forecast(candidate, order)[1], levels);
+        if error > tolerance
+            && let Some((nodes, error)) = attempt.nodes(order, error, tolerance)?
+        {
+            return Ok(Climbed::Halted(Ended::Nodes { order, nodes, error }));
+        }
+        search.measured(order, error);
+    }
+}
+
+/// The order of the least error. Each order is measured on leaves of its own size, so that neither the tolerance nor the
+/// measurements before have a part in the result. At the end, the boxes are those on which the order was measured.
+fn order_of_least_error(candidate: &Candidate, attempt: &mut impl Attempt) -> Result<usize, Error> {
+    // Order and mean points per leaf of each measurement.
+    let mut leaves: Vec<(usize, f64)> = Vec::new();
+    let (order, _) = least(candidate.orders.clone(), candidate.digits, |order| {
+        let wanted = attempt.balance(order).unwrap_or(attempt.occupancy());
+        if leaves.is_empty() || wanted != attempt.occupancy() {
+            attempt.replace(order, wanted)?;
+        }
+        leaves.push((order, attempt.occupancy()));
+        attempt.measure(order)
+    })?;
+    let (_, occupancy) = leaves.into_iter().find(|l| l.0 == order).expect("it was measured");
+    if occupancy != attempt.occupancy() {
+        attempt.replace(order, occupancy)?;
+        // The sample belongs to the boxes. Measurements are functions of the boxes, so the bounds are the same again.
+        attempt.measure(order)?;
+    }
+    Ok(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A candidate at half the price of a known way may spend as much on measurements as it saves in some evaluations.
+    #[test]
+    fn measurements_are_earned_back() {
+        let rivals = Rivals { direct: Some(8.0), best: Some(2.0), fast: Some(0.1), spent: 0.0 };
+        assert!(!rivals.outbid(1.0, 0.99 * EVALUATIONS) && rivals.outbid(1.0, 1.01 * EVALUATIONS));
+        assert!(rivals.outbid(2.0, 0.0));
+        let spent = Rivals { spent: 7.0 * EVALUATIONS, ..rivals };
+        assert!(!spent.outbid(1.0, 0.9 * EVALUATIONS));
+        assert!(Rivals { best: None, ..spent }.outbid(1.0, 1.1 * EVALUATIONS));
+        let alone = Rivals { fast: Some(0.1), ..Rivals::default() };
+        assert!(!alone.outbid(1e9, 1e9) && alone.any() && !Rivals::default().any());
+    }
+}

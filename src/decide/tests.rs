@@ -1,0 +1,225 @@
+//! Contests of candidates whose errors and prices are tables.
+
+use super::contest::{Lost, Why, best};
+use super::field::{Attempt, Field, Tried};
+use crate::candidates::{Candidate, Goal, Seen, candidates, check};
+use crate::request::{Fmm, Method};
+use fmm_kernels::Laplace;
+use fmm_traits::Error;
+use proptest::prelude::*;
+use std::cell::RefCell;
+
+/// The errors and prices of a candidate.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// Forecast seconds of an evaluation at order 0.
+    seconds: f64,
+    /// Seconds from counted boxes and edges, by the forecast.
+    counted: f64,
+    /// The error falls by so many digits per order, as a part of the digits that the search assumes.
+    digits: f64,
+    /// The least error.
+    floor: f64,
+    /// Seconds of operators at order 1.
+    operators: f64,
+}
+
+impl Line {
+    fn forecast(&self, order: usize) -> f64 {
+        self.seconds * (1.0 + (order as f64 / 8.0).powi(2))
+    }
+    fn price(&self, order: usize) -> f64 {
+        self.counted * self.forecast(order)
+    }
+    fn error(&self, candidate: &Candidate, order: usize) -> f64 {
+        10f64.powf(-self.digits * candidate.digits * order as f64).max(self.floor)
+    }
+    fn measurement(&self, order: usize, evaluation: f64) -> f64 {
+        0.3 * evaluation + self.operators * (order as f64).powi(3)
+    }
+    /// The smallest order that keeps a tolerance.
+    fn order(&self, candidate: &Candidate, tolerance: f64) -> Option<usize> {
+        candidate.orders.clone().find(|&order| self.error(candidate, order) <= tolerance)
+    }
+}
+
+/// A field of candidates with tables. Direct summation has an error, too.
+struct Tables {
+    goal: Goal,
+    lines: Vec<(Candidate, Line)>,
+    direct: Option<(Candidate, f64)>,
+    /// Method and order of each measurement.
+    measured: RefCell<Vec<(Method, usize)>>,
+}
+
+impl Tables {
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut all: Vec<Candidate> = self.lines.iter().map(|(c, line)| self.at_line(c, line)).collect();
+        all.extend(self.direct.iter().map(|(c, _)| c.clone()));
+        all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        all
+    }
+    fn at_line(&self, candidate: &Candidate, line: &Line) -> Candidate {
+        Candidate { seconds: line.forecast(candidate.first), ..candidate.clone() }
+    }
+    /// Forecast seconds of all measurements of fast candidates.
+    fn spent(&self) -> f64 {
+        let price = |(method, order): &(Method, usize)| {
+            let line = self.lines.iter().find(|(c, _)| c.method == *method).map(|(_, line)| line);
+            line.map_or(0.0, |line| line.measurement(*order, line.forecast(*order)))
+        };
+        self.measured.borrow().iter().map(price).sum()
+    }
+    fn line(&self, candidate: &Candidate) -> Option<&Line> {
+        self.lines.iter().find(|(c, _)| c.method == candidate.method).map(|(_, line)| line)
+    }
+}
+
+impl<'a> Field for &'a Tables {
+    type Attempt = OnTable<'a>;
+    fn goal(&self) -> Goal {
+        self.goal
+    }
+    fn is_exact(&self, candidate: &Candidate) -> bool {
+        candidate.method == Method::Direct && self.direct.as_ref().is_some_and(|d| d.1 == 0.0)
+    }
+    fn has_operators_per_level(&self) -> bool {
+        self.lines.iter().any(|(_, line)| line.operators > 1e-3)
+    }
+    fn forecast(&self, candidate: &Candidate, order: usize) -> [f64; 2] {
+        [10.0 * order as f64, self.line(candidate).map_or(candidate.seconds, |line| line.forecast(order))]
+    }
+    fn measurement(&self, candidate: &Candidate, order: usize, evaluation: f64, _: Option<usize>) -> f64 {
+        self.line(candidate).map_or(0.0, |line| line.measurement(order, evaluation))
+    }
+    fn place(&self, candidate: &Candidate) -> Result<OnTable<'a>, Error> {
+        Ok(OnTable { tables: self, candidate: candidate.clone(), occupancy: candidate.occupancy })
+    }
+}
+
+struct OnTable<'a> {
+    tables: &'a Tables,
+    candidate: Candidate,
+    occupancy: f64,
+}
+
+impl OnTable<'_> {
+    fn error(&self, order: usize) -> f64 {
+        match self.tables.line(&self.candidate) {
+            Some(line) => line.error(&self.candidate, order),
+            None => self.tables.direct.as_ref().expect("direct").1,
+        }
+    }
+}
+
+impl Attempt for OnTable<'_> {
+    type Decision = (Method, usize);
+    fn price(&mut self, order: usize) -> Result<f64, Error> {
+        Ok(self.tables.line(&self.candidate).map_or(self.candidate.seconds, |line| line.price(order)))
+    }
+    fn levels(&mut self, _: usize) -> Result<usize, Error> {
+        Ok(4)
+    }
+    fn occupancy(&self) -> f64 {
+        self.occupancy
+    }
+    fn balance(&self, order: usize) -> Option<f64> {
+        self.tables.line(&self.candidate).map(|_| 10.0 * order as f64)
+    }
+    fn replace(&mut self, _: usize, occupancy: f64) -> Result<(), Error> {
+        self.occupancy = occupancy;
+        Ok(())
+    }
+    fn measure(&mut self, order: usize) -> Result<f64, Error> {
+        self.tables.measured.borrow_mut().push((self.candidate.method, order));
+        Ok(self.error(order))
+    }
+    fn nodes(&mut self, _: usize, _: f64, _: f64) -> Result<Option<(usize, f64)>, Error> {
+        Ok(None)
+    }
+    fn decide(mut self, order: usize) -> Result<Tried<(Method, usize)>, Error> {
+        let seconds = self.price(order)?;
+        let above = |error: &f64| self.tables.goal.tolerance().is_some_and(|tolerance| *error > tolerance);
+        let floor = Some(self.error(order)).filter(above).map(|error| (error, "potential"));
+        Ok(Tried { decision: (self.candidate.method, order), seconds, floor })
+    }
+}
+
+/// Candidates of a harmonic kernel for a tolerance: harmonics, equivalent densities, interpolation, direct summation.
+fn of_laplace(tolerance: f64) -> (Vec<Candidate>, Candidate) {
+    let request = Fmm::new(Laplace).tolerance(tolerance);
+    let counts = [10_000; 2];
+    let task = check(&request, counts).unwrap();
+    let mut all = candidates(&request, &task, Seen { counts, apart: false, extent: 1.0 }).unwrap();
+    all.retain(|c| c.method != Method::Treecode);
+    let direct = all.iter().position(|c| c.method == Method::Direct).map(|i| all.remove(i)).unwrap();
+    assert_eq!(all.len(), 3);
+    (all, direct)
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    let decades = |range: std::ops::Range<f64>| range.prop_map(|x| 10f64.powf(x));
+    (decades(-3.0..1.0), 0.8f64..1.25, 0.4f64..1.3, decades(-14.0..-3.0), decades(-7.0..-1.0))
+        .prop_map(|(seconds, counted, digits, floor, operators)| Line { seconds, counted, digits, floor, operators })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    /// A winner keeps the tolerance. There is one if a candidate keeps the tolerance. No candidate costs clearly less.
+    #[test]
+    fn the_cheapest_that_keeps_the_tolerance_wins(
+        lines in prop::array::uniform3(line()),
+        tolerance in (-9.0f64..-2.0).prop_map(|x| 10f64.powf(x)),
+        direct in (-3.0f64..3.0).prop_map(|x| 10f64.powf(x)),
+        direct_error in prop_oneof![Just(0.0), Just(1e-6)],
+    ) {
+        let (fast, of_direct) = of_laplace(tolerance);
+        let lines = fast.into_iter().zip(lines).collect();
+        let of_direct = Candidate { seconds: direct, ..of_direct };
+        let tables = Tables {
+            goal: Goal::Tolerance(tolerance),
+            lines,
+            direct: Some((of_direct, direct_error)),
+            measured: RefCell::default(),
+        };
+        // Each candidate with its smallest order.
+        let keeps: Vec<(&Candidate, &Line, usize)> = tables
+            .lines
+            .iter()
+            .filter_map(|(c, line)| line.order(c, tolerance).map(|order| (c, line, order)))
+            .collect();
+        let direct_keeps = direct_error <= tolerance;
+        match best(&&tables, tables.candidates(), false) {
+            Ok((Tried { decision: (method, order), seconds, floor }, why)) => {
+                prop_assert!(floor.is_none());
+                match tables.lines.iter().find(|(c, _)| c.method == method) {
+                    Some((c, line)) => {
+                        prop_assert!(line.error(c, order) <= tolerance);
+                        prop_assert!(matches!(why, Why::ManyPairs | Why::OnlyOne), "{why:?}");
+                        prop_assert!(!direct_keeps || seconds <= direct);
+                    }
+                    None => prop_assert!(method == Method::Direct && direct_keeps),
+                }
+                for (c, line, least) in keeps {
+                    // The next higher order may be taken, forecasts err, and measurements are earned back.
+                    let measurements = 6.0 * line.measurement(least + 2, line.forecast(least + 2));
+                    let most = line.forecast(least + 2).max(line.price(least + 2)) + measurements / 4.0;
+                    // Direct summation ends a plan whose measurements have cost as much as a few direct sums.
+                    let ended = method == Method::Direct && tables.spent() >= 2.0 * direct;
+                    let wins = ended || seconds <= 1.1 * most;
+                    prop_assert!(wins, "{:?} of {most} s loses to {method:?} of {seconds} s", c.method);
+                }
+            }
+            Err(Lost::Floor((floor, _), direct)) => {
+                prop_assert!(keeps.is_empty(), "{keeps:?}");
+                prop_assert!(floor > tolerance && (!direct_keeps || direct.is_some()));
+            }
+            Err(Lost::Failed(e)) => prop_assert!(false, "{e}"),
+        }
+        // Where direct summation serves, all measurements together cost about as much as a few direct sums.
+        let affordable = direct <= 10.0;
+        if direct_error == 0.0 && affordable {
+            prop_assert!(tables.spent() <= 5.0 * direct, "{} s for direct sums of {direct} s", tables.spent());
+        }
+    }
+}

@@ -14,7 +14,7 @@ use crate::lists::{DeviceEdges, DeviceLists, each, filled};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Ranks, Slots};
+use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
 use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Messages};
@@ -149,29 +149,11 @@ pub(crate) fn share(
         imbalance,
     };
     let ranks = Ranks::of_share(Link::new(&device, with.messages.clone()), tree.len(), multipoles, after, routes)?;
-    let same = Arc::ptr_eq(&tree.sources, &tree.targets);
     tree.boxes.target_range = cutter.narrowed(targets.clone())?;
-    tree.targets = Arc::new(tree.targets.part(&device, targets.clone())?);
-    let first = same.then_some(targets.start as u32);
-    tree.shared = Some(DeviceShared { host: None, first, sources: None, ranks: Some(ranks) });
+    let given = [0, 1].map(|set| pieces(&with.given[set])[me].clone());
+    let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, given }));
+    tree.shared = Some(DeviceShared { host: None, first, share: share_of_tree, sources: None, ranks: Some(ranks) });
     Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
-}
-
-impl DevicePoints {
-    /// A copy of some of the points.
-    fn part(&self, device: &Device, range: Range<usize>) -> Result<DevicePoints, Error> {
-        let n = range.len();
-        let mut part = DevicePoints::alloc(device, self.axes, n)?;
-        for axis in 0..self.axes {
-            let from = self.xyz.address() + ((axis * self.n + range.start) * size_of::<f64>()) as u64;
-            // SAFETY: each axis has `self.n` coordinates here and `n` there, and the range lies within them.
-            unsafe { device.copy_into(from, &mut part.xyz, (axis * n, n), "points of a share")? };
-        }
-        let from = self.order.address() + (range.start * size_of::<u32>()) as u64;
-        // SAFETY: as above.
-        unsafe { device.copy_into(from, &mut part.order, (0, n), "order of a share")? };
-        Ok(part)
-    }
 }
 
 /// Cuts a tree into shares.
@@ -376,7 +358,7 @@ impl Cutter {
         Ok(round)
     }
 
-    /// The targets of a share in each box.
+    /// The targets of a share in each box, none in boxes without any.
     fn narrowed(&self, targets: Range<usize>) -> Result<Buffer<u32>, Error> {
         let range = self.device.alloc(2 * self.n, "boxes")?;
         let [n, first, end] = [self.n, targets.start, targets.end].map(|x| Arg::from(x as u32));
@@ -391,15 +373,19 @@ impl Cutter {
         let me = with.messages.rank();
         let given = [0, 1].map(|set| pieces(&with.given[set]));
         let counts = [0, 1].map(|set| given[set][me].len());
-        let mut strengths = DeviceRound::default();
-        for (rank, [of_share, of_caller]) in self.ends(&tree.sources, 0, &given[0], me)?.into_iter().enumerate() {
+        let (mut strengths, mut values) = (DeviceRound::default(), DeviceRound::default());
+        let sources = self.ends(&tree.sources, 0, &given[0], me)?;
+        let targets = match Arc::ptr_eq(&tree.sources, &tree.targets) {
+            true => sources.clone(),
+            false => self.ends(&tree.targets, 1, &given[1], me)?,
+        };
+        for (rank, ([of_share, of_caller], [targets_of_share, targets_of_caller])) in
+            sources.into_iter().zip(targets).enumerate()
+        {
             strengths.send(rank, of_caller);
             strengths.receive(rank, of_share);
-        }
-        let mut values = DeviceRound::default();
-        for (rank, [of_share, of_caller]) in self.ends(&tree.targets, 1, &given[1], me)?.into_iter().enumerate() {
-            values.send(rank, of_share);
-            values.receive(rank, of_caller);
+            values.send(rank, targets_of_share);
+            values.receive(rank, targets_of_caller);
         }
         let near = |reader| self.marked(reader, [(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)]);
         let ghosts = self.round(me, near, |flags, owner| self.owned_sources(flags, owner))?;
@@ -407,8 +393,7 @@ impl Cutter {
     }
 
     /// For each rank, the points of this share that its caller has, and the rows of this rank's caller that are in its
-    /// share, both in the order of the caller. `set` is 0 for sources, whose positions count from the first of all, and 1
-    /// for targets, whose positions count from the first of the share.
+    /// share, both in the order of the caller. `set` is 0 for sources and 1 for targets.
     fn ends(
         &self,
         points: &DevicePoints,
@@ -419,7 +404,7 @@ impl Cutter {
         let (device, what) = (&self.device, "rows of callers");
         let mine = self.share(me)[set].clone();
         let (keys, slots) = (device.alloc(mine.len(), what)?, device.alloc(mine.len(), what)?);
-        let [n, first] = [mine.len(), if set == 0 { mine.start } else { 0 }].map(|x| Arg::from(x as u32));
+        let [n, first] = [mine.len(), mine.start].map(|x| Arg::from(x as u32));
         let args = [points.order.at(mine.start), n, first, (&keys).into(), (&slots).into()];
         // SAFETY: arguments as in shares.cu; there is a key for each point of the share.
         unsafe { self.threads("row_keys", mine.len(), &args)? };

@@ -236,6 +236,14 @@ impl Device {
         (&self.inner.staging, &self.inner.context, &self.inner.stream)
     }
 
+    /// One of the two streams.
+    pub(crate) fn stream(&self, lane: Lane) -> &CudaStream {
+        match lane {
+            Lane::First => &self.inner.stream,
+            Lane::Beside => &self.inner.beside,
+        }
+    }
+
     /// The primary context of the device.
     pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.inner.context

@@ -61,18 +61,18 @@ __device__ __forceinline__ void scatter_of(const T* given, const u32* from, cons
 // Marks a column whose negative is a value.
 #define MINUS (1u << 31)
 
-// Copies `count` of the `width` values of n rows from the rows `from` to the rows `to`, times the unit and `factor`. Where
-// threads follow the array that is written (`to` is null, and `from` the places of the caller's rows in tree order), a row
+// Copies `count` of the `width` values of n rows from the rows `from` to the rows `to`, times the unit and `factor`.
+// `values` are those of the rows from `held` on. Where threads follow the array that is written (`to` is null, and `from` the places of the caller's rows in tree order), a row
 // is read by one access of 32 bytes, and the array is written in order.
 template <class T>
-__device__ __forceinline__ void gather_of(const double* values, const u32* from, const u32* to, u64 n, u32 width,
+__device__ __forceinline__ void gather_of(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                           const u32* columns, u32 count, const u64* largest, double factor, T* out,
                                           u64* found) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n * count) return;
   const u64 row = i / count, at = (to ? to[row] : row) * count + i % count;
   const u32 column = columns[i % count];
-  const double value = values[(from ? from[row] : row) * width + (column & ~MINUS)];
+  const double value = values[((from ? from[row] : row) - held) * width + (column & ~MINUS)];
   const T x = (T)((column & MINUS ? -value : value) * (factor * unit_of(largest)));
   note(x, at, found);
   out[at] = x;
@@ -96,10 +96,10 @@ extern "C" __global__ void scatter_f32(const float* given, const u32* from, cons
                                        const u64* largest, double* strengths, u64* found) {
   scatter_of(given, from, to, n, width, linear, largest, strengths, found);
 }
-extern "C" __global__ void gather_f32(const double* values, const u32* from, const u32* to, u64 n, u32 width,
+extern "C" __global__ void gather_f32(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                       const u32* columns, u32 count, const u64* largest, double factor, float* out,
                                       u64* found) {
-  gather_of(values, from, to, n, width, columns, count, largest, factor, out, found);
+  gather_of(held, values, from, to, n, width, columns, count, largest, factor, out, found);
 }
 extern "C" __global__ void deliver_f32(const float* rows, const u32* to, u64 n, u32 count, float* out, u64* found) {
   deliver_of(rows, to, n, count, out, found);
@@ -113,10 +113,10 @@ extern "C" __global__ void scatter_f64(const double* given, const u32* from, con
                                        const u64* largest, double* strengths, u64* found) {
   scatter_of(given, from, to, n, width, linear, largest, strengths, found);
 }
-extern "C" __global__ void gather_f64(const double* values, const u32* from, const u32* to, u64 n, u32 width,
+extern "C" __global__ void gather_f64(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                       const u32* columns, u32 count, const u64* largest, double factor, double* out,
                                       u64* found) {
-  gather_of(values, from, to, n, width, columns, count, largest, factor, out, found);
+  gather_of(held, values, from, to, n, width, columns, count, largest, factor, out, found);
 }
 extern "C" __global__ void deliver_f64(const double* rows, const u32* to, u64 n, u32 count, double* out, u64* found) {
   deliver_of(rows, to, n, count, out, found);

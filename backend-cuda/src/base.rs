@@ -290,11 +290,10 @@ impl Base {
                 Some(places) => [places.into(), Arg::NULL],
                 None => [Arg::NULL, order],
             };
-            return ends.gather(arrays, Rows { from, to, n: targets.len(), width }, scale, (&self.values).into());
+            let held = [0u32.into(), (&self.values).into()];
+            return ends.gather(arrays, Rows { from, to, n: targets.len(), width }, scale, held);
         };
-        // As if there were values of all targets of the tree: slots count from the first of them.
-        let before = (targets.start * width * size_of::<f64>()) as u64;
-        let values = Arg::address(self.values.address().wrapping_sub(before));
+        let values = self.held();
         let way = Way {
             bytes: &|[_, to], n| ends.bytes_of(&self.forms[to], n),
             pack: &|to, slots, message| {

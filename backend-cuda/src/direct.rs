@@ -127,7 +127,7 @@ impl<T: Real> Evaluation for Direct<T> {
         let strengths = rows(self.n, self.strengths);
         self.ends.scatter(arrays.given(), strengths, self.strengths, None, (&self.given).into(), true)?;
         self.enqueue()?;
-        self.ends.gather(arrays, rows(self.m, self.values), (None, 1.0), (&self.out).into())?;
+        self.ends.gather(arrays, rows(self.m, self.values), (None, 1.0), [0u32.into(), (&self.out).into()])?;
         let mut seconds = StageSeconds::default();
         if let Some(from) = from {
             seconds[Stage::P2p as usize] = self.device.seconds(&from, &self.device.mark()?)?;

@@ -124,6 +124,9 @@ impl Rows {
     }
 }
 
+/// The first row whose values are held, and these values.
+pub(crate) type Held = [Arg; 2];
+
 /// The number by which strengths are divided, if there is one, and the factor of all values.
 pub(crate) type Scale<'a> = (Option<&'a Buffer<u64>>, f64);
 
@@ -255,7 +258,7 @@ impl Ends {
     }
 
     /// Enqueues the copy of rows of values, f64, into the arrays of the caller.
-    pub fn gather(&self, arrays: &Arrays, rows: Rows, scale: Scale, values: Arg) -> Result<(), Error> {
+    pub fn gather(&self, arrays: &Arrays, rows: Rows, scale: Scale, values: Held) -> Result<(), Error> {
         for (k, (table, to)) in self.tables(arrays.rows).iter().zip(&arrays.values).enumerate() {
             self.values(rows, scale, values, table, (to.address(), to.precision()), self.notes.at(1 + k))?;
         }
@@ -273,12 +276,13 @@ impl Ends {
         &self,
         rows: Rows,
         (unit, factor): Scale,
-        values: Arg,
+        [held, values]: Held,
         table: &Buffer<u32>,
         (to, precision): (u64, Precision),
         found: Arg,
     ) -> Result<(), Error> {
         let args = [
+            held,
             values,
             rows.from,
             rows.to,
@@ -316,7 +320,7 @@ impl Ends {
 
     /// Enqueues the copy of rows of values, f64, into a message at an address, as the caller with arrays of this form gets
     /// them.
-    pub fn pack(&self, form: &Form, rows: Rows, scale: Scale, values: Arg, message: u64) -> Result<(), Error> {
+    pub fn pack(&self, form: &Form, rows: Rows, scale: Scale, values: Held, message: u64) -> Result<(), Error> {
         let (starts, _) = self.sections(form, rows.n);
         for ((table, &precision), start) in self.tables(form.rows).iter().zip(&form.values).zip(starts) {
             self.values(rows, scale, values, table, (message + start as u64, precision), Arg::NULL)?;

@@ -231,7 +231,8 @@ pub(crate) struct Way<'a> {
 
 /// [`Way::keep`] in rounds where no rank sends rows to itself.
 fn nothing_stays(_: &Slots, _: &Slots) -> Result<(), Error> {
-    Ok(())
+    let reason = "only strengths and values stay on their rank".to_string();
+    Err(Error::Unsupported { operation: "rows of a rank for itself", reason })
 }
 
 /// The kernels of `rows.cu`.

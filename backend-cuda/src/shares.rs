@@ -7,7 +7,7 @@
 //! that compute them. Multipoles of boxes with sources of several shares each rank adds up from their children, as a single
 //! device does. So a target gets the sum that one device would compute, in the same order.
 
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
 use crate::ends;
 use crate::link::Link;
 use crate::lists::{DeviceEdges, DeviceLists, each, filled};
@@ -23,8 +23,6 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
-/// Boxes of a block in kernels with one warp per box.
-const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 /// Largest number of bins in which the work at targets is added up. Cuts lie between bins.
 const MAX_BINS: usize = 1 << 14;
 /// Prices are scaled so that the largest is this integer. That of a pair, some thousand times lower, keeps enough digits.
@@ -159,7 +157,7 @@ pub(crate) fn share(
 /// Cuts a tree into shares.
 struct Cutter {
     device: Device,
-    functions: Functions,
+    kernels: ByItem,
     arrange: Functions,
     primitives: Primitives,
     /// The tree as kernels see it.
@@ -176,7 +174,7 @@ impl Cutter {
     fn new(tree: &DeviceTree, shares: usize) -> Result<Self, Error> {
         let device = tree.device.clone();
         Ok(Cutter {
-            functions: device.fixed("shares", programs::shares)?,
+            kernels: ByItem::new(&device, device.fixed("shares", programs::shares)?, BLOCK),
             arrange: device.fixed("arrange", programs::arrange)?,
             primitives: Primitives::new(&device)?,
             boxes: tree.described()?,
@@ -186,25 +184,6 @@ impl Cutter {
             cuts_there: device.alloc(2 * (shares + 1), "cuts")?,
             device,
         })
-    }
-
-    /// Enqueues a kernel with one thread for each of `count` items.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn threads(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
-        let grid = (blocks(count, BLOCK as usize)?, 1);
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, args) }
-    }
-
-    /// Enqueues a kernel with one warp for each box.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn warps(&self, entry: &'static str, args: &[Arg]) -> Result<(), Error> {
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, (blocks(self.n, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
     }
 
     /// The first arguments of kernels that look at boxes of a kind.
@@ -233,7 +212,11 @@ impl Cutter {
         let of = [Arg::from(&self.boxes), (self.n as u32).into()];
         // SAFETY: arguments as in shares.cu; there is a row for each box, and a bin for each first target.
         unsafe {
-            self.warps("weigh", &[&of[..], &kinds, &prices, &[(bins as u32).into(), (&work).into()]].concat())?;
+            self.kernels.warps(
+                "weigh",
+                self.n,
+                &[&of[..], &kinds, &prices, &[(bins as u32).into(), (&work).into()]].concat(),
+            )?;
         }
         let work = device.download(&work, "work of targets")?;
         let bounds = bounds(&work, &with.speeds);
@@ -246,9 +229,9 @@ impl Cutter {
         // SAFETY: as above; there is a number for each cut.
         unsafe {
             let args = [(&wanted_there).into(), count, (&first_targets).into()];
-            self.threads("first_targets", self.n, &[&of[..], &args].concat())?;
+            self.kernels.threads("first_targets", self.n, &[&of[..], &args].concat())?;
             let args = [(&first_targets).into(), count, (&first_sources).into()];
-            self.threads("first_sources", self.n, &[&of[..], &args].concat())?;
+            self.kernels.threads("first_sources", self.n, &[&of[..], &args].concat())?;
         }
         let targets = device.download_range(&first_targets, 0..ranks - 1, "cuts")?;
         let sources = device.download_range(&first_sources, 0..ranks - 1, "cuts")?;
@@ -273,7 +256,7 @@ impl Cutter {
         for (edges, counts) in edges.iter().zip(&counts) {
             let args = [&self.of(kind, share)[..], &[(&edges.starts).into(), counts.into()]].concat();
             // SAFETY: arguments as in shares.cu; there is a length for each box.
-            unsafe { self.threads("kept_count", self.n, &args)? };
+            unsafe { self.kernels.threads("kept_count", self.n, &args)? };
         }
         filled(&self.device, &self.primitives, self.n, &counts, |rows| {
             for (from, to) in edges.iter().zip(rows) {
@@ -281,7 +264,7 @@ impl Cutter {
                 let args =
                     [(&self.boxes).into(), (self.n as u32).into(), from, (&to.starts).into(), (&to.sources).into()];
                 // SAFETY: as above; the rows have the lengths that were counted.
-                unsafe { self.warps("kept_fill", &args)? };
+                unsafe { self.kernels.warps("kept_fill", self.n, &args)? };
             }
             Ok(())
         })
@@ -294,7 +277,7 @@ impl Cutter {
             let rows = (&edges.starts, &edges.sources).into();
             let args = [&self.of(kind, share)[..], &[rows, (&flags).into()]].concat();
             // SAFETY: arguments as in shares.cu; there is a flag for each box.
-            unsafe { self.warps("mark", &args)? };
+            unsafe { self.kernels.warps("mark", self.n, &args)? };
         }
         Ok(flags)
     }
@@ -321,7 +304,7 @@ impl Cutter {
         self.listed("marked_sources", flags, owner, |list| {
             let args = [(&self.boxes).into(), (self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
             // SAFETY: arguments as in shares.cu; the list has an entry for each source.
-            unsafe { self.warps("list_sources", &args) }
+            unsafe { self.kernels.warps("list_sources", self.n, &args) }
         })
     }
 
@@ -336,7 +319,7 @@ impl Cutter {
         let numbers = self.device.alloc(self.n, "boxes of other ranks")?;
         let args = [&self.of(Kind::Sources, owner)[..], &[flags.into(), (&numbers).into()]].concat();
         // SAFETY: arguments as in shares.cu; there is a number for each box.
-        unsafe { self.threads(count, self.n, &args)? };
+        unsafe { self.kernels.threads(count, self.n, &args)? };
         let [list] = filled(&self.device, &self.primitives, self.n, &[numbers], |[list]| fill(list))?;
         let range = 0..list.len();
         Ok(Slots::new(&Arc::new(list.sources), range))
@@ -363,7 +346,7 @@ impl Cutter {
         let range = self.device.alloc(2 * self.n, "boxes")?;
         let [n, first, end] = [self.n, targets.start, targets.end].map(|x| Arg::from(x as u32));
         // SAFETY: arguments as in shares.cu; there are two numbers for each box.
-        unsafe { self.threads("narrow", self.n, &[(&self.boxes).into(), n, first, end, (&range).into()])? };
+        unsafe { self.kernels.threads("narrow", self.n, &[(&self.boxes).into(), n, first, end, (&range).into()])? };
         Ok(range)
     }
 
@@ -407,7 +390,7 @@ impl Cutter {
         let [n, first] = [mine.len(), mine.start].map(|x| Arg::from(x as u32));
         let args = [points.order.at(mine.start), n, first, (&keys).into(), (&slots).into()];
         // SAFETY: arguments as in shares.cu; there is a key for each point of the share.
-        unsafe { self.threads("row_keys", mine.len(), &args)? };
+        unsafe { self.kernels.threads("row_keys", mine.len(), &args)? };
         let bits = usize::BITS - points.len().leading_zeros();
         let ends: Vec<u32> = pieces.iter().map(|rows| rows.end as u32).collect();
         let of_share = self.sorted((keys, slots), mine.len(), bits, &ends)?;
@@ -418,7 +401,7 @@ impl Cutter {
         let (cuts, from) = ((&self.cuts_there).into(), places.at(rows.start));
         let args = [from, n, cuts, shares, targets, (&keys).into(), (&slots).into()];
         // SAFETY: as above; there is a key for each row of the caller.
-        unsafe { self.threads("share_keys", rows.len(), &args)? };
+        unsafe { self.kernels.threads("share_keys", rows.len(), &args)? };
         let bits = usize::BITS - self.shares.leading_zeros();
         let ends: Vec<u32> = (1..=self.shares as u32).collect();
         let of_caller = self.sorted((keys, slots), rows.len(), bits, &ends)?;
@@ -438,7 +421,7 @@ impl Cutter {
         let (ends, found) = (device.upload(ends, "rows of callers")?, device.alloc(count, "rows of callers")?);
         let args = [(&keys).into(), (n as u64).into(), (&ends).into(), (count as u32).into(), (&found).into()];
         // SAFETY: arguments as in shares.cu; there is a position for each end.
-        unsafe { self.threads("positions", count, &args)? };
+        unsafe { self.kernels.threads("positions", count, &args)? };
         let (found, slots): (Vec<u64>, _) =
             (device.download_range(&found, 0..count, "rows of callers")?, Arc::new(slots));
         let mut first = 0;

@@ -7,7 +7,7 @@ mod memory;
 mod programs;
 mod signature;
 
-pub(crate) use launches::{Arg, blocks};
+pub(crate) use launches::{Arg, ByItem, blocks};
 pub(crate) use memory::Buffer;
 pub(crate) use programs::Functions;
 
@@ -224,6 +224,15 @@ impl Device {
         let on_shelves = self.inner.shelves.as_ref().map_or(0, |shelves| shelves.bytes());
         let kept = on_shelves + self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
         Ok(kept.min(self.allowance().unwrap_or(u64::MAX)))
+    }
+
+    /// Gives memory that is kept for new buffers back to the driver, after all enqueued work.
+    pub(crate) fn give_back(&self) -> Result<(), Error> {
+        if let Some(shelves) = &self.inner.shelves {
+            shelves.clear();
+        }
+        self.synchronize()?;
+        self.inner.pool.as_ref().map_or(Ok(()), Pool::trim)
     }
 
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.

@@ -443,7 +443,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         let width = width(self.kernel, self.derivatives);
         let rows = Rows { from: Arg::NULL, to: (&targets.order).into(), n: targets.n, width };
         let scale = (single::<T, N>().then_some(&w.largest), self.kernel.scale());
-        self.ends.gather(arrays, rows, scale, (&w.values).into())
+        self.ends.gather(arrays, rows, scale, [0u32.into(), (&w.values).into()])
     }
 }
 

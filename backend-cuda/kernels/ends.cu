@@ -22,9 +22,9 @@ __device__ __forceinline__ u64 magnitude(T x, double factor) {
   return x - x == 0 ? min(bits, most) : bits;
 }
 
-// The largest magnitude of the first `linear` of `width` strengths in n rows, hatted for the root by `factors`, if
-// there are some. (The others are attributes of a source.) The result is the bits of the number. *largest must be zero, or another such result,
-// before.
+// The largest magnitude of the first `linear` of `width` strengths in n rows, hatted for the root by `factors`, if there
+// are some. (The others are attributes of a source.) The result is the bits of the number. *largest must be zero, or
+// another such result, before.
 template <class T>
 __device__ __forceinline__ void largest_of(const T* x, u64 n, u32 width, u32 linear, const double* factors,
                                            u64* largest, u64* found) {
@@ -62,8 +62,9 @@ __device__ __forceinline__ void scatter_of(const T* given, const u32* from, cons
 #define MINUS (1u << 31)
 
 // Copies `count` of the `width` values of n rows from the rows `from` to the rows `to`, times the unit and `factor`.
-// `values` are those of the rows from `held` on. Where threads follow the array that is written (`to` is null, and `from` the places of the caller's rows in tree order), a row
-// is read by one access of 32 bytes, and the array is written in order.
+// `values` are those of the rows from `held` on. Where threads follow the array that is written (`to` is null, and `from`
+// the places of the caller's rows in tree order), a row is read by one access of 32 bytes, and the array is written in
+// order.
 template <class T>
 __device__ __forceinline__ void gather_of(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                           const u32* columns, u32 count, const u64* largest, double factor, T* out,
@@ -78,7 +79,8 @@ __device__ __forceinline__ void gather_of(u32 held, const double* values, const 
   out[at] = x;
 }
 
-// Copies n rows of `count` numbers, which another rank has made of its values, to the rows `to` of an array of the caller.
+// Copies n rows of `count` numbers, which another rank has made of its values, to the rows `to` of an array of the
+// caller.
 template <class T>
 __device__ __forceinline__ void deliver_of(const T* rows, const u32* to, u64 n, u32 count, T* out, u64* found) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

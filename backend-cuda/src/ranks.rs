@@ -217,6 +217,11 @@ impl Rows {
     }
 }
 
+/// [`Way::put`].
+pub(crate) type Put<'a> = &'a dyn Fn(usize, &Slots, bool, u64) -> Result<(), Error>;
+/// [`Way::keep`].
+pub(crate) type Keep<'a> = &'a dyn Fn(&Slots, &Slots) -> Result<(), Error>;
+
 /// How rows of a kind travel in a round.
 pub(crate) struct Way<'a> {
     /// Bytes of a message with some number of rows, from one rank to another.
@@ -224,9 +229,9 @@ pub(crate) struct Way<'a> {
     /// Enqueues the copy of the rows with some slots into a message to a rank, at an address.
     pub pack: &'a dyn Fn(usize, &Slots, u64) -> Result<(), Error>,
     /// Enqueues the copy of a message of a rank, from an address, into the rows with some slots, or its addition to them.
-    pub put: &'a dyn Fn(usize, &Slots, bool, u64) -> Result<(), Error>,
+    pub put: Put<'a>,
     /// Enqueues the copy of rows that stay on this rank, from some slots to others.
-    pub keep: &'a dyn Fn(&Slots, &Slots) -> Result<(), Error>,
+    pub keep: Keep<'a>,
 }
 
 /// [`Way::keep`] in rounds where no rank sends rows to itself.
@@ -353,8 +358,8 @@ impl Ranks {
         &self,
         (given, precisions): (u64, &[Precision]),
         (strengths, width): (&Buffer<f64>, usize),
-        put: &dyn Fn(usize, &Slots, bool, u64) -> Result<(), Error>,
-        keep: &dyn Fn(&Slots, &Slots) -> Result<(), Error>,
+        put: Put,
+        keep: Keep,
     ) -> Result<(), Error> {
         let Some(routes) = &self.routes else { return Ok(()) };
         let (rows, mine) = (Rows::all(Arg::address(given), width), precisions[self.link.messages().rank()]);

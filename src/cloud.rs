@@ -98,8 +98,6 @@ pub(crate) struct There<'a> {
 pub(crate) struct OfRanks<'a> {
     /// Numbers of sources, and of targets, of each rank.
     pub counts: [Vec<usize>; 2],
-    /// The own targets, if they are separate points, in the caller's order.
-    pub targets: Option<Arc<CallerPoints>>,
     /// The own points on the host, if they were given there.
     host: Option<(&'a [f64], Targets<'a>)>,
 }
@@ -159,8 +157,8 @@ impl<'a> Cloud<'a> {
     /// [`Error::NotFinite`], errors of a device, and those of other ranks.
     pub fn of_all_ranks(request: &Fmm, facts: &Facts, given: Given<'a>, world: &World) -> Result<Self, Error> {
         let Some(device) = request.backend.processor().opened(request).transpose()? else {
-            let (sources, targets) = given.on_host()?;
-            return Cloud::host(facts, sources, targets);
+            let reason = "the plan is for a CPU".to_string();
+            return Err(Error::Unsupported { operation: "one tree for all ranks", reason });
         };
         let messages: Arc<dyn Messages> = Arc::new(world.clone());
         let (own, targets, host) = match given {
@@ -184,7 +182,7 @@ impl<'a> Cloud<'a> {
                 (DeviceTargets::Points(Arc::new(all)), m)
             }
         };
-        let of_ranks = Some(OfRanks { counts: [n, m], targets: targets.map(Arc::new), host });
+        let of_ranks = Some(OfRanks { counts: [n, m], host });
         Ok(Cloud::Device(There { sources: Arc::new(sources), targets: there, trees: Trees::default(), of_ranks }))
     }
 

@@ -149,7 +149,9 @@ impl Plan {
                 let mut decision = decide(r, &task, Ends { cloud: &cloud, seen }, &watch)?;
                 // The engine holds what it needs of the points.
                 drop(cloud);
-                Ok((decision.engine.settle(decision.order, &watch)?, decision))
+                let placed = decision.engine.settle(decision.order, &watch)?;
+                decision.engine.commit();
+                Ok((placed, decision))
             })?;
             let Decision { engine, choice, mesh, probe, .. } = decision;
             (plan.engine, plan.choice, plan.probe, plan.probed) = (Some(engine), choice, probe, mesh);
@@ -279,6 +281,10 @@ impl Plan {
             }
         };
         let moved = self.pool.install(|| r.jointly(move_points));
+        // All ranks have new points, or none.
+        if let Ok(Some(_)) = moved {
+            engine.commit();
+        }
         engine.forget();
         // Without an order of the method that keeps the tolerance on these points, another method may.
         let Some((placed, order, found)) = moved? else { return self.plan_again(given, start) };

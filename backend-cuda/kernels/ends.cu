@@ -1,28 +1,38 @@
 // Both ends of an evaluation: strengths of the caller into tree order, values into arrays of the caller.
 //
 // The caller's numbers are f32 or f64. Numbers that are not finite are noted, not refused: the host reads the notes
-// after the evaluation. `order` is the index of each point in the caller's arrays; null for points in that order.
+// after the evaluation. Lists of rows may be null: then row i is row i.
 
 #include "shared/warp.cuh"
 
 // A note: the complement of 4 · index + kind (0 NaN, 1 infinite, 2 negative and infinite). Because of the complement,
 // atomicMax keeps the number with the lowest index. 0 means that all numbers are finite. Example: NaN at index 5 is
-// ~20.
+// ~20. Without `found` nothing is noted.
 template <class T>
 __device__ __forceinline__ void note(T x, u64 index, u64* found) {
-  if (x - x == 0) return;
+  if (!found || x - x == 0) return;
   atomicMax(found, ~(4 * index + (x != x ? 0 : x > 0 ? 1 : 2)));
 }
 
-// The largest magnitude of the first `linear` of `width` strengths in n rows, hatted for the root by `factors`. (The
-// others are attributes of a source.) The result is the bits of the number; bits of magnitudes have the same order as
-// magnitudes. *largest must be zero before.
+// The bits of |x| · factor, which have the same order as magnitudes. The bits of a finite x are at most those of the
+// largest number, the bits of NaN and infinity are above.
+template <class T>
+__device__ __forceinline__ u64 magnitude(T x, double factor) {
+  const u64 bits = (u64)__double_as_longlong(fabs((double)x) * factor), most = 0x7fefffffffffffffull;
+  return x - x == 0 ? min(bits, most) : bits;
+}
+
+// The largest magnitude of the first `linear` of `width` strengths in n rows, hatted for the root by `factors`, if there
+// are some. (The others are attributes of a source.) The result is the bits of the number. *largest must be zero, or
+// another such result, before.
 template <class T>
 __device__ __forceinline__ void largest_of(const T* x, u64 n, u32 width, u32 linear, const double* factors,
-                                           u64* largest) {
+                                           u64* largest, u64* found) {
   u64 mine = 0;
-  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n * width; i += (u64)gridDim.x * blockDim.x)
-    if (i % width < linear) mine = max(mine, (u64)__double_as_longlong(fabs((double)x[i]) * factors[i % width]));
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n * width; i += (u64)gridDim.x * blockDim.x) {
+    note(x[i], i, found);
+    if (i % width < linear) mine = max(mine, magnitude(x[i], factors ? factors[i % width] : 1.0));
+  }
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) mine = max(mine, __shfl_xor_sync(~0u, mine, d));
   if (lane_id() == 0) atomicMax(largest, mine);
@@ -36,62 +46,82 @@ __device__ __forceinline__ double unit_of(const u64* largest) {
   return bits == 0 || bits == 0x7ffull << 52 ? 1.0 : __longlong_as_double((long long)bits);
 }
 
-// Copies rows of `width` strengths into tree order, the first `linear` divided by their unit.
+// Copies n rows of `width` strengths from the rows `from` to the rows `to`, the first `linear` divided by their unit.
 template <class T>
-__device__ __forceinline__ void scatter_of(const T* given, const u32* order, u64 n, u32 width, u32 linear,
+__device__ __forceinline__ void scatter_of(const T* given, const u32* from, const u32* to, u64 n, u32 width, u32 linear,
                                            const u64* largest, double* strengths, u64* found) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n * width) return;
-  const u64 row = i / width, from = (order ? order[row] : row) * width + i % width;
-  const T x = given[from];
-  note(x, from, found);
-  strengths[i] = (double)x / unit_of(i % width < linear ? largest : nullptr);
+  const u64 row = i / width, column = i % width, at = (from ? from[row] : row) * width + column;
+  const T x = given[at];
+  note(x, at, found);
+  strengths[(to ? to[row] : row) * width + column] = (double)x / unit_of(column < linear ? largest : nullptr);
 }
 
 // Marks a column whose negative is a value.
 #define MINUS (1u << 31)
 
-// Copies `count` of the `width` values of each row into an array of the caller, times the unit and `factor`. With
-// `places`, the places of the caller's rows in tree order, threads follow the array of the caller: then a row is read by
-// one access of 32 bytes, and the array is written in order. Otherwise threads follow `order`.
+// Copies `count` of the `width` values of n rows from the rows `from` to the rows `to`, times the unit and `factor`.
+// `values` are those of the rows from `held` on. Where threads follow the array that is written (`to` is null, and `from`
+// the places of the caller's rows in tree order), a row is read by one access of 32 bytes, and the array is written in
+// order.
 template <class T>
-__device__ __forceinline__ void gather_of(const double* values, const u32* order, const u32* places, u64 n, u32 width,
+__device__ __forceinline__ void gather_of(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                           const u32* columns, u32 count, const u64* largest, double factor, T* out,
                                           u64* found) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n * count) return;
-  const u64 at = i / count, row = places ? places[at] : at, to = (order ? order[at] : at) * count + i % count;
+  const u64 row = i / count, at = (to ? to[row] : row) * count + i % count;
   const u32 column = columns[i % count];
-  const double value = values[row * width + (column & ~MINUS)];
+  const double value = values[((from ? from[row] : row) - held) * width + (column & ~MINUS)];
   const T x = (T)((column & MINUS ? -value : value) * (factor * unit_of(largest)));
-  note(x, to, found);
-  out[to] = x;
+  note(x, at, found);
+  out[at] = x;
 }
 
-extern "C" __global__ void largest_f32(const float* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest) {
-  largest_of(x, n, width, linear, factors, largest);
+// Copies n rows of `count` numbers, which another rank has made of its values, to the rows `to` of an array of the
+// caller.
+template <class T>
+__device__ __forceinline__ void deliver_of(const T* rows, const u32* to, u64 n, u32 count, T* out, u64* found) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n * count) return;
+  const u64 at = (u64)to[i / count] * count + i % count;
+  note(rows[i], at, found);
+  out[at] = rows[i];
 }
-extern "C" __global__ void scatter_f32(const float* given, const u32* order, u64 n, u32 width, u32 linear,
+
+extern "C" __global__ void largest_f32(const float* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest,
+                                       u64* found) {
+  largest_of(x, n, width, linear, factors, largest, found);
+}
+extern "C" __global__ void scatter_f32(const float* given, const u32* from, const u32* to, u64 n, u32 width, u32 linear,
                                        const u64* largest, double* strengths, u64* found) {
-  scatter_of(given, order, n, width, linear, largest, strengths, found);
+  scatter_of(given, from, to, n, width, linear, largest, strengths, found);
 }
-extern "C" __global__ void gather_f32(const double* values, const u32* order, const u32* places, u64 n, u32 width,
+extern "C" __global__ void gather_f32(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                       const u32* columns, u32 count, const u64* largest, double factor, float* out,
                                       u64* found) {
-  gather_of(values, order, places, n, width, columns, count, largest, factor, out, found);
+  gather_of(held, values, from, to, n, width, columns, count, largest, factor, out, found);
+}
+extern "C" __global__ void deliver_f32(const float* rows, const u32* to, u64 n, u32 count, float* out, u64* found) {
+  deliver_of(rows, to, n, count, out, found);
 }
 
-extern "C" __global__ void largest_f64(const double* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest) {
-  largest_of(x, n, width, linear, factors, largest);
+extern "C" __global__ void largest_f64(const double* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest,
+                                       u64* found) {
+  largest_of(x, n, width, linear, factors, largest, found);
 }
-extern "C" __global__ void scatter_f64(const double* given, const u32* order, u64 n, u32 width, u32 linear,
+extern "C" __global__ void scatter_f64(const double* given, const u32* from, const u32* to, u64 n, u32 width, u32 linear,
                                        const u64* largest, double* strengths, u64* found) {
-  scatter_of(given, order, n, width, linear, largest, strengths, found);
+  scatter_of(given, from, to, n, width, linear, largest, strengths, found);
 }
-extern "C" __global__ void gather_f64(const double* values, const u32* order, const u32* places, u64 n, u32 width,
+extern "C" __global__ void gather_f64(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                       const u32* columns, u32 count, const u64* largest, double factor, double* out,
                                       u64* found) {
-  gather_of(values, order, places, n, width, columns, count, largest, factor, out, found);
+  gather_of(held, values, from, to, n, width, columns, count, largest, factor, out, found);
+}
+extern "C" __global__ void deliver_f64(const double* rows, const u32* to, u64 n, u32 count, double* out, u64* found) {
+  deliver_of(rows, to, n, count, out, found);
 }
 
 // Widens points in f32.

@@ -23,7 +23,7 @@ __device__ __forceinline__ void put_of(T* rows, T* passing, u32 first_passing, c
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n * width) return;
   T* to = row_of(rows, passing, first_passing, slots[i / width], width) + i % width;
-  *to = (add ? *to : T(0)) + message[i];
+  *to = add ? *to + message[i] : message[i];
 }
 
 extern "C" __global__ void pack_f32(float* rows, float* passing, u32 first_passing, const u32* slots, u64 n, u32 width, float* message) {

@@ -111,13 +111,13 @@ extern "C" __global__ void list_sources(const Boxes* boxes, u32 count, const u64
   for (u32 i = lane_id(); i < starts[b + 1] - starts[b]; i += 32) list[starts[b] + i] = t.source_range[b].x + i;
 }
 
-// The targets of a share in each box, counted from the first of the share.
+// The targets of a share in each box; none in boxes without any.
 extern "C" __global__ void narrow(const Boxes* boxes, u32 count, u32 first, u32 end, uint2* range) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= count) return;
   const uint2 all = t.target_range[b];
-  range[b] = make_uint2(min(max(all.x, first), end) - first, min(max(all.y, first), end) - first);
+  range[b] = make_uint2(min(max(all.x, first), end), min(max(all.y, first), end));
 }
 
 // Keys of n points and what is sorted by them: of points of a share, their rows in the arrays of the callers, and their

@@ -3,16 +3,16 @@
 
 use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::ends::{self, Arrays, Ends, Rows};
+use crate::ends::{self, Arrays, Ends, Form, Rows};
 use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::pieces::{self, Leaves, Pieces};
 use crate::primitives::Primitives;
 use crate::programs::{self, Groups, LEAF_THREADS};
-use crate::ranks::Ranks;
+use crate::ranks::{Ranks, Slots, Way};
 use crate::tree::DeviceTree;
 use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Kernels, Real};
+use fmm_traits::{Error, Kernels, Precision, Real};
 
 /// Largest size by which leaves of P2P are sorted, in grains. Leaves with more targets are not sorted among themselves.
 const MAX_GRAINS: usize = 255;
@@ -105,6 +105,9 @@ pub(crate) struct Base {
     arrange: Functions,
     /// Largest magnitude of a strength, as bits.
     largest: Buffer<u64>,
+    /// The forms of the arrays of all callers in the current evaluation; empty if strengths and values are those of the
+    /// points of the tree.
+    forms: Vec<Form>,
 }
 
 impl Base {
@@ -112,7 +115,7 @@ impl Base {
     pub fn new(near: &Near, tree: DeviceTree, lists: DeviceLists) -> Result<Self, Error> {
         let device = &tree.device.clone();
         let boxes = tree.described()?;
-        let (n, m, sides) = (tree.sources.len(), tree.targets.len(), sides(&tree));
+        let (n, targets, sides) = (tree.sources.len(), tree.wanted(), sides(&tree));
         let degrees = [&near.strengths[..], &near.values[..]];
         let table =
             if near.framed { near.units.table(&sides, &degrees) } else { near.units.plain(sides.len(), &degrees) };
@@ -121,17 +124,18 @@ impl Base {
         let arranger = Arranger { tree: &tree, primitives: Primitives::new(device)?, functions, boxes: &boxes };
         let at_targets = arranger.items([&lists.p2p, &lists.l2p, &lists.m2p].map(|edges| [edges; 3]))?;
         let [p2p, l2p, m2p] = at_targets.map(Leaves::one);
-        let parts = blocks_of_a_leaf(m, p2p.len(), near.group);
+        let parts = blocks_of_a_leaf(targets.len(), p2p.len(), near.group);
         Ok(Base {
             places: None,
             strengths: device.alloc(n * near.strengths(), "strengths")?,
             values: device.alloc(0, "values")?,
             width: near.values(),
-            pieces: Pieces::one(m),
+            pieces: Pieces::one(targets),
             piece: 0,
             table: device.upload(&table, "levels")?,
             factors: device.upload(&factors, "levels")?,
             largest: device.zeros(1, "largest strength")?,
+            forms: Vec::new(),
             tree,
             lists,
             boxes,
@@ -146,7 +150,7 @@ impl Base {
     /// Cuts the targets into pieces for whose values there is memory, or of at most `most` targets, and allocates the
     /// values of one. `later` bytes stay free for arrays that come later. On several ranks there is one piece.
     pub fn divide(&mut self, near: &Near, later: u64, most: Option<usize>) -> Result<(), Error> {
-        let (device, m) = (self.device().clone(), self.tree.targets.len());
+        let (device, m) = (self.device().clone(), self.tree.wanted().len());
         let row = self.width * size_of::<f64>();
         self.values = device.alloc(0, "values")?;
         let capacity = match most {
@@ -189,7 +193,7 @@ impl Base {
     }
     /// Numbers of the caller's sources and targets.
     pub fn given(&self) -> [usize; 2] {
-        let of_tree = [self.tree.sources.len(), self.tree.targets.len()];
+        let of_tree = [self.tree.sources.len(), self.tree.wanted().len()];
         self.ranks().and_then(Ranks::given).unwrap_or(of_tree)
     }
     /// Sides of the boxes of each level.
@@ -209,7 +213,7 @@ impl Base {
     }
     /// Number of blocks that share a leaf if a block sums at `group` targets at once.
     pub fn parts(&self, group: usize) -> u32 {
-        blocks_of_a_leaf(self.tree.targets.len(), self.p2p.len(), group)
+        blocks_of_a_leaf(self.tree.wanted().len(), self.p2p.len(), group)
     }
 
     /// Bytes held.
@@ -242,42 +246,67 @@ impl Base {
         let device = self.device().clone();
         self.begin(0)?;
         device.clear(&mut self.largest)?;
-        let (points, width) = (&self.tree.sources, near.strengths());
-        let ranks = self.tree.ranks();
-        let away = ranks.and_then(|ranks| Some((ranks, ranks.given()?[0])));
-        let rows = match away {
-            Some((_, n)) => Rows { order: Arg::NULL, n, width },
-            None => Rows { order: (&points.order).into(), n: points.len(), width },
+        let (points, ranks) = (&self.tree.sources, self.tree.ranks());
+        let away = ranks.filter(|ranks| ranks.given().is_some());
+        let (n, width) = (self.given()[0], near.strengths());
+        let linear = width - near.attributes;
+        if near.single || ranks.is_some() {
+            ends.largest(arrays, [n, width, linear], &self.factors, &self.largest, away.is_some())?;
+        }
+        if let Some(ranks) = ranks {
+            ranks.bring_to_all(&self.largest, |other| ends.larger_of(other, &self.largest))?;
+        }
+        let (unit, to, given) = (self.unit(near), Arg::from(&self.strengths), arrays.given());
+        let Some(ranks) = away else {
+            let rows = Rows { from: (&points.order).into(), to: Arg::NULL, n, width };
+            return ends.scatter(given, rows, linear, unit, to, true);
         };
-        let linear = rows.width - near.attributes;
-        if near.single {
-            ends.largest(arrays, rows, linear, &self.factors, &self.largest)?;
-            if let Some(ranks) = ranks {
-                ranks.largest(&mut self.largest)?;
-            }
-        }
-        let unit = self.unit(near);
-        match away {
-            None => ends.scatter(arrays, rows, linear, unit, (&self.strengths).into()),
-            Some((ranks, _)) => ranks.bring(&self.strengths, width, |slots, to| {
-                let rows = Rows { order: slots.arg(), n: slots.len(), width };
-                ends.scatter(arrays, rows, linear, unit, to)
-            }),
-        }
+        let forms = ranks.forms(arrays.form())?;
+        let precisions: Vec<Precision> = forms.iter().map(|form| form.strengths).collect();
+        let put = |rank: usize, slots: &Slots, _, message| {
+            let rows = Rows { from: Arg::NULL, to: slots.arg(), n: slots.len(), width };
+            ends.scatter((message, precisions[rank]), rows, linear, unit, to, false)
+        };
+        let keep = |from: &Slots, slots: &Slots| {
+            let rows = Rows { from: from.arg(), to: slots.arg(), n: slots.len(), width };
+            ends.scatter(given, rows, linear, unit, to, false)
+        };
+        ranks.bring((given.0, &precisions), (&self.strengths, width), &put, &keep)?;
+        self.forms = forms;
+        Ok(())
+    }
+
+    /// Whether a strength of any rank was not finite in the evaluation that is done.
+    pub fn spoilt(&self) -> Result<bool, Error> {
+        Ok(!f64::from_bits(self.device().download(&self.largest, "largest strength")?[0]).is_finite())
     }
 
     /// Enqueues the copy of the values of the current piece, times `scale`, from tree order into the caller's arrays.
     pub fn gather(&self, near: &Near, scale: f64, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
-        let (unit, width, values) = (self.unit(near), near.values(), (&self.values).into());
+        let (scale, width, targets) = ((self.unit(near), scale), near.values(), self.pieces.targets(self.piece));
         let Some(ranks) = self.ranks().filter(|ranks| ranks.given().is_some()) else {
-            let targets = self.pieces.targets(self.piece);
-            let rows = Rows { order: self.tree.targets.order.at(targets.start), n: targets.len(), width };
-            return ends.gather_by(arrays, rows, self.places.as_ref(), (unit, scale), values);
+            let order = self.tree.targets.order.at(targets.start);
+            let [from, to] = match &self.places {
+                Some(places) => [places.into(), Arg::NULL],
+                None => [Arg::NULL, order],
+            };
+            let held = [0u32.into(), (&self.values).into()];
+            return ends.gather(arrays, Rows { from, to, n: targets.len(), width }, scale, held);
         };
-        ranks.bring_back(&self.values, width, |slots, values| {
-            let rows = Rows { order: slots.arg(), n: slots.len(), width };
-            ends.gather(arrays, rows, unit, scale, values)
-        })
+        let values = self.held();
+        let way = Way {
+            bytes: &|[_, to], n| ends.bytes_of(&self.forms[to], n),
+            pack: &|to, slots, message| {
+                let rows = Rows { from: slots.arg(), to: Arg::NULL, n: slots.len(), width };
+                ends.pack(&self.forms[to], rows, scale, values, message)
+            },
+            put: &|_, slots, _, message| ends.deliver(arrays, slots.arg(), slots.len(), message),
+            keep: &|from, to| {
+                let rows = Rows { from: from.arg(), to: to.arg(), n: to.len(), width };
+                ends.gather(arrays, rows, scale, values)
+            },
+        };
+        ranks.bring_back(&way)
     }
 
     /// Enqueues P2P of the current piece on the second stream (`beside`) or on the first.

@@ -1,7 +1,7 @@
 //! What the probe of a plan reads of a tree and lists in device memory, and the small problem that it cuts out:
 //! `kernels/cut.cu`. Neither the points nor the lists are copied to the host. Octrees and pyramids go the same way.
 
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
 use crate::lists::{DeviceEdges, DeviceLists, each, filled};
 use crate::plane::{DevicePyramid, LEAST_SCALE, points_of};
 use crate::points::CallerPoints;
@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
-/// Warps per block: the boxes of a block in kernels with one warp per box.
+
+/// Boxes of a block of `near_pairs`, which has one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 
 /// A tree of either kind with its lists, from which a small problem can be cut out.
@@ -31,7 +32,7 @@ pub struct Cut<'a> {
     targets: &'a DevicePoints,
     /// M2L, P2L, M2P and P2P.
     edges: [&'a DeviceEdges; 4],
-    functions: Functions,
+    kernels: ByItem,
     primitives: Primitives,
 }
 
@@ -68,17 +69,8 @@ impl<'a> Cut<'a> {
         [sources, targets]: [&'a DevicePoints; 2],
         edges: [&'a DeviceEdges; 4],
     ) -> Result<Self, Error> {
-        let primitives = Primitives::new(device)?;
-        Ok(Cut { device, tree, boxes, sources, targets, edges, functions, primitives })
-    }
-
-    /// Enqueues a kernel with one warp for each of `count` boxes.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
+        let (kernels, primitives) = (ByItem::new(device, functions, BLOCK), Primitives::new(device)?);
+        Ok(Cut { device, tree, boxes, sources, targets, edges, kernels, primitives })
     }
 
     /// Number of targets of the tree.
@@ -105,7 +97,7 @@ impl<'a> Cut<'a> {
             (&brief).into(),
         ];
         // SAFETY: arguments as in cut.cu; all arrays have an entry for each box.
-        unsafe { self.warps("incoming", n, &args)? };
+        unsafe { self.kernels.warps("incoming", n, &args)? };
         let of = |x: u32| Incoming { edges: x >> 3, m2p: x & 1 != 0, p2l: x & 2 != 0, jump: x & 4 != 0 };
         Ok(device.download(&brief, "incoming edges")?.into_iter().map(of).collect())
     }
@@ -140,7 +132,7 @@ impl<'a> Cut<'a> {
             (&sums).into(),
         ];
         // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the points of their kind.
-        unsafe { self.warps("corner_sums", self.boxes, &args)? };
+        unsafe { self.kernels.warps("corner_sums", self.boxes, &args)? };
         self.device.download(&sums, "sums over leaves")
     }
 
@@ -193,7 +185,7 @@ impl<'a> Cut<'a> {
         let (at, indices) = (device.upload(positions, "positions")?, device.alloc::<u32>(n, "indices")?);
         let args = [(&self.sources.order).into(), (&at).into(), (n as u32).into(), (&indices).into()];
         // SAFETY: arguments as in cut.cu; all positions lie within the points.
-        unsafe { device.launch(&self.functions, "take_indices", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        unsafe { self.kernels.threads("take_indices", n, &args)? };
         device.download(&indices, "indices")
     }
 
@@ -230,7 +222,7 @@ impl<'a> Cut<'a> {
         let args = [shape[0], shape[1], shape[2], (&at).into(), (n as u32).into(), (&rows).into()];
         // SAFETY: arguments as in cut.cu; all positions lie within the points.
         unsafe {
-            device.launch(&self.functions, "take_points_as_rows", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
+            self.kernels.threads("take_points_as_rows", n, &args)?;
         }
         CallerPoints::of(device, 3, "points", rows)
     }
@@ -253,7 +245,7 @@ impl<'a> Cut<'a> {
         let shape = [(&of.xyz).into(), (of.n as u64).into(), (of.axes as u32).into()];
         let args = [shape[0], shape[1], shape[2], (&at).into(), (n as u32).into(), (&taken.xyz).into()];
         // SAFETY: arguments as in cut.cu; all positions lie within the points.
-        unsafe { device.launch(&self.functions, "take_points", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        unsafe { self.kernels.threads("take_points", n, &args)? };
         Ok(taken)
     }
 
@@ -268,7 +260,7 @@ impl<'a> Cut<'a> {
         let args = [(&self.tree).into(), (self.boxes as u32).into(), edges[0], edges[1], (&pairs).into()];
         let grid = (blocks(self.boxes, WARPS_PER_BLOCK)?.min(MAX_WALKING_BLOCKS), 1);
         // SAFETY: arguments as in cut.cu; there is one row per box of the tree.
-        unsafe { self.device.launch(&self.functions, "near_pairs", grid, BLOCK, &args)? };
+        unsafe { self.device.launch(&self.kernels.functions, "near_pairs", grid, BLOCK, &args)? };
         Ok(pairs)
     }
 
@@ -345,9 +337,8 @@ impl<'a> Cut<'a> {
         let device = self.device;
         let numbers = device.nones(self.boxes, "numbers of boxes")?;
         let args = [kept.into(), (kept.len() as u32).into(), ranges.into(), (&numbers).into()];
-        let grid = (blocks(kept.len(), BLOCK as usize)?, 1);
         // SAFETY: arguments as in cut.cu; `kept` are boxes of the tree, and each has a range.
-        unsafe { device.launch(&self.functions, "number_boxes", grid, BLOCK, &args)? };
+        unsafe { self.kernels.threads("number_boxes", kept.len(), &args)? };
         Ok(numbers)
     }
 
@@ -367,7 +358,7 @@ impl<'a> Cut<'a> {
             let counts = device.zeros(n, "lengths of rows")?;
             let args: Vec<Arg> = common(one).into_iter().chain([(&counts).into()]).collect();
             // SAFETY: arguments as in cut.cu; boxes have an entry in `receives` and `gives`, and `kept` are boxes.
-            unsafe { self.warps("cut_count", n, &args)? };
+            unsafe { self.kernels.warps("cut_count", n, &args)? };
             lengths.push(counts);
         }
         let mut lengths = lengths.into_iter();
@@ -377,7 +368,7 @@ impl<'a> Cut<'a> {
                 let rest = [(&to.starts).into(), (&to.sources).into()];
                 let args: Vec<Arg> = common(one).into_iter().chain(rest).collect();
                 // SAFETY: as above; the rows have the lengths that were counted.
-                unsafe { self.warps("cut_fill", n, &args)? };
+                unsafe { self.kernels.warps("cut_fill", n, &args)? };
             }
             Ok(())
         })

@@ -123,16 +123,11 @@ impl<T: Real> Evaluation for Direct<T> {
             return Err(Error::Cancelled { stage: Stage::P2p.name() });
         }
         let from = if timed { Some(self.device.mark()?) } else { None };
-        let rows = Rows { order: Arg::NULL, n: self.n, width: self.strengths };
-        self.ends.scatter(arrays, rows, self.strengths, None, (&self.given).into())?;
+        let rows = |n: usize, width: usize| Rows { from: Arg::NULL, to: Arg::NULL, n, width };
+        let strengths = rows(self.n, self.strengths);
+        self.ends.scatter(arrays.given(), strengths, self.strengths, None, (&self.given).into(), true)?;
         self.enqueue()?;
-        self.ends.gather(
-            arrays,
-            Rows { order: Arg::NULL, n: self.m, width: self.values },
-            None,
-            1.0,
-            (&self.out).into(),
-        )?;
+        self.ends.gather(arrays, rows(self.m, self.values), (None, 1.0), [0u32.into(), (&self.out).into()])?;
         let mut seconds = StageSeconds::default();
         if let Some(from) = from {
             seconds[Stage::P2p as usize] = self.device.seconds(&from, &self.device.mark()?)?;

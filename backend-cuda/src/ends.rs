@@ -1,6 +1,7 @@
 //! The first and the last step of an evaluation on a GPU, its *ends*: strengths are copied from the caller's array into
 //! tree order, and values into the caller's arrays, on the device or on the host. Both steps look for NaN and infinity:
-//! the first such number of each array is kept in device memory as a *note* (`kernels/ends.cu`).
+//! the first such number of each array is kept in device memory as a *note* (`kernels/ends.cu`). Values for the caller of
+//! another rank are made here, in the precision of its arrays, and written there.
 
 use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
@@ -29,6 +30,51 @@ pub(crate) struct Arrays {
     rows: bool,
 }
 
+/// What other ranks need to know of the arrays of a caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Form {
+    pub strengths: Precision,
+    /// As in [`Arrays`].
+    rows: bool,
+    values: Vec<Precision>,
+}
+
+impl Arrays {
+    /// The form of these arrays.
+    pub fn form(&self) -> Form {
+        let values = self.values.iter().map(DeviceArray::precision).collect();
+        Form { strengths: self.strengths.precision(), rows: self.rows, values }
+    }
+    /// The address and the type of the strengths.
+    pub fn given(&self) -> (u64, Precision) {
+        (self.strengths.address(), self.strengths.precision())
+    }
+}
+
+impl Form {
+    /// The form as a message.
+    pub fn written(&self) -> Vec<u8> {
+        let values = self.values.iter().map(|&v| v as u8);
+        [self.strengths as u8, self.rows.into()].into_iter().chain(values).collect()
+    }
+    /// The form in a message.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there is none.
+    pub fn read(message: &[u8]) -> Result<Form, Error> {
+        let of = |&byte: &u8| if byte == Precision::F32 as u8 { Precision::F32 } else { Precision::F64 };
+        match message {
+            [strengths, rows, values @ ..] => {
+                Ok(Form { strengths: of(strengths), rows: *rows != 0, values: values.iter().map(of).collect() })
+            }
+            _ => {
+                let why = "the arrays of another rank".to_string();
+                Err(Error::Shape { array: "values", found: message.len(), expected: 2, why })
+            }
+        }
+    }
+}
+
 /// Something that turns strengths into values on a device.
 pub(crate) trait Evaluation {
     /// The device.
@@ -41,25 +87,34 @@ pub(crate) trait Evaluation {
     fn shared(&self) -> bool {
         false
     }
-    /// Waits until all ranks have their sums, and returns whether any rank says yes; on one rank, what it says.
+    /// Waits until all ranks have their sums.
     ///
     /// # Errors
     /// The error of a rank that failed.
-    fn any(&self, here: bool) -> Result<bool, Error> {
-        Ok(here)
+    fn wait(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Whether a strength of any rank was not finite in the evaluation that is done.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn spoilt(&self) -> Result<bool, Error> {
+        Ok(false)
     }
     /// Enqueues all stages. If `timed`, waits and returns the seconds of each stage.
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error>;
 }
 
-/// Points in the order of the caller's arrays, or in tree order.
+/// Rows that are copied.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
-    /// Index of each point in the caller's arrays; [`Arg::NULL`] for the same order.
-    pub order: Arg,
-    /// Number of points.
+    /// Where each row is read; [`Arg::NULL`]: row i at i.
+    pub from: Arg,
+    /// Where each row is written; [`Arg::NULL`]: row i at i.
+    pub to: Arg,
+    /// Number of rows.
     pub n: usize,
-    /// Numbers of a point.
+    /// Numbers of a row, in tree order.
     pub width: usize,
 }
 
@@ -68,6 +123,15 @@ impl Rows {
         (self.n as u64).into()
     }
 }
+
+/// The first row whose values are held, and these values.
+pub(crate) type Held = [Arg; 2];
+
+/// The number by which strengths are divided, if there is one, and the factor of all values.
+pub(crate) type Scale<'a> = (Option<&'a Buffer<u64>>, f64);
+
+/// Bytes between the arrays of a message are multiples of this number.
+const ALIGNMENT: usize = size_of::<f64>();
 
 /// What stays between evaluations: programs, columns, notes, and arrays that are still in use.
 #[derive(Debug)]
@@ -130,100 +194,157 @@ impl Ends {
         self.room = None;
     }
 
-    /// Enqueues finding the largest magnitude of a strength: see `ends.cu`.
+    /// Enqueues finding the largest magnitude of `n` strengths: see `ends.cu`. `noted`: also looks for NaN and infinity.
     pub fn largest(
         &self,
         arrays: &Arrays,
-        rows: Rows,
-        linear: usize,
+        [n, width, linear]: [usize; 3],
         factors: &Buffer<f64>,
         largest: &Buffer<u64>,
+        noted: bool,
     ) -> Result<(), Error> {
         let given = &arrays.strengths;
-        let args = [
-            Arg::address(given.address()),
-            rows.n(),
-            (rows.width as u32).into(),
-            (linear as u32).into(),
-            factors.into(),
-            largest.into(),
-        ];
-        let grid = blocks(rows.n * rows.width, BLOCK as usize)?.min(MAX_WALKING_BLOCKS);
-        let entry = entry(given.precision(), "largest_f32", "largest_f64");
-        // SAFETY: arguments as in ends.cu; `arrays` were checked against the counts of this evaluation.
+        let found = if noted { self.notes.at(0) } else { Arg::NULL };
+        self.larger((given.address(), given.precision()), [n, width, linear], factors.into(), largest, found)
+    }
+
+    /// Enqueues the larger of the number at `largest`, given by its bits, and that of another rank at an address.
+    pub fn larger_of(&self, other: u64, largest: &Buffer<u64>) -> Result<(), Error> {
+        self.larger((other, Precision::F64), [1; 3], Arg::NULL, largest, Arg::NULL)
+    }
+
+    fn larger(
+        &self,
+        (given, precision): (u64, Precision),
+        [n, width, linear]: [usize; 3],
+        factors: Arg,
+        largest: &Buffer<u64>,
+        found: Arg,
+    ) -> Result<(), Error> {
+        let shape = [(n as u64).into(), (width as u32).into(), (linear as u32).into()];
+        let args = [Arg::address(given), shape[0], shape[1], shape[2], factors, largest.into(), found];
+        let grid = blocks(n * width, BLOCK as usize)?.min(MAX_WALKING_BLOCKS);
+        let entry = entry(precision, "largest_f32", "largest_f64");
+        // SAFETY: arguments as in ends.cu; the caller's arrays were checked against the counts of this evaluation.
         unsafe { self.device.launch(&self.functions, entry, (grid, 1), BLOCK, &args) }
     }
 
-    /// Enqueues the copy of the strengths to the f64 at `to`, in the order of `rows`, divided by the number in `unit`.
+    /// Enqueues the copy of rows of strengths, from an address, to the f64 at `to`, divided by the number in `unit`.
+    /// `noted`: also looks for NaN and infinity.
     pub fn scatter(
         &self,
-        arrays: &Arrays,
+        (given, precision): (u64, Precision),
         rows: Rows,
         linear: usize,
         unit: Option<&Buffer<u64>>,
         to: Arg,
+        noted: bool,
     ) -> Result<(), Error> {
-        let given = &arrays.strengths;
         let args = [
-            Arg::address(given.address()),
-            rows.order,
+            Arg::address(given),
+            rows.from,
+            rows.to,
             rows.n(),
             (rows.width as u32).into(),
             (linear as u32).into(),
             unit.map_or(Arg::NULL, Arg::from),
             to,
-            self.notes.at(0),
+            if noted { self.notes.at(0) } else { Arg::NULL },
         ];
         let grid = (blocks(rows.n * rows.width, BLOCK as usize)?, 1);
-        let entry = entry(given.precision(), "scatter_f32", "scatter_f64");
-        // SAFETY: as above; `to` has a row for each point.
+        let entry = entry(precision, "scatter_f32", "scatter_f64");
+        // SAFETY: as above; there is a row for each that is read or written.
         unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args) }
     }
 
-    /// Enqueues the copy of values, f64 in the order of `rows`, into the arrays of the caller, times `factor` and the number
-    /// in `unit`.
-    pub fn gather(
-        &self,
-        arrays: &Arrays,
-        rows: Rows,
-        unit: Option<&Buffer<u64>>,
-        factor: f64,
-        values: Arg,
-    ) -> Result<(), Error> {
-        self.gather_by(arrays, rows, None, (unit, factor), values)
+    /// Enqueues the copy of rows of values, f64, into the arrays of the caller.
+    pub fn gather(&self, arrays: &Arrays, rows: Rows, scale: Scale, values: Held) -> Result<(), Error> {
+        for (k, (table, to)) in self.tables(arrays.rows).iter().zip(&arrays.values).enumerate() {
+            self.values(rows, scale, values, table, (to.address(), to.precision()), self.notes.at(1 + k))?;
+        }
+        Ok(())
     }
 
-    /// [`gather`](Ends::gather). With the [`places`] of the caller's rows in tree order, the order of `rows` is not used.
-    pub fn gather_by(
+    /// The columns of each array of a caller.
+    fn tables(&self, rows: bool) -> &[Buffer<u32>] {
+        let first = if rows { self.tables.len() - 1 } else { 0 };
+        &self.tables[first..]
+    }
+
+    /// Enqueues the copy of some columns of rows of values to an array.
+    fn values(
         &self,
-        arrays: &Arrays,
         rows: Rows,
-        places: Option<&Buffer<u32>>,
-        (unit, factor): (Option<&Buffer<u64>>, f64),
-        values: Arg,
+        (unit, factor): Scale,
+        [held, values]: Held,
+        table: &Buffer<u32>,
+        (to, precision): (u64, Precision),
+        found: Arg,
     ) -> Result<(), Error> {
-        let (order, places) = match places {
-            Some(places) => (Arg::NULL, places.into()),
-            None => (rows.order, Arg::NULL),
+        let args = [
+            held,
+            values,
+            rows.from,
+            rows.to,
+            rows.n(),
+            (rows.width as u32).into(),
+            table.into(),
+            (table.len() as u32).into(),
+            unit.map_or(Arg::NULL, Arg::from),
+            factor.into(),
+            Arg::address(to),
+            found,
+        ];
+        let grid = (blocks(rows.n * table.len(), BLOCK as usize)?, 1);
+        let entry = entry(precision, "gather_f32", "gather_f64");
+        // SAFETY: as above; `values` has a row for each that is read.
+        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args) }
+    }
+
+    /// Where each array begins in a message with `n` rows for a caller with arrays of this form, and the bytes of the
+    /// message.
+    fn sections(&self, form: &Form, n: usize) -> (Vec<usize>, usize) {
+        let mut end = 0;
+        let section = |(table, precision): (&Buffer<u32>, &Precision)| {
+            let start = end;
+            end += (n * table.len() * precision.bytes()).next_multiple_of(ALIGNMENT);
+            start
         };
-        let first = if arrays.rows { self.tables.len() - 1 } else { 0 };
-        for (k, (table, to)) in self.tables[first..].iter().zip(&arrays.values).enumerate() {
+        (self.tables(form.rows).iter().zip(&form.values).map(section).collect(), end)
+    }
+
+    /// Bytes of a message with `n` rows of values for a caller with arrays of this form.
+    pub fn bytes_of(&self, form: &Form, n: usize) -> usize {
+        self.sections(form, n).1
+    }
+
+    /// Enqueues the copy of rows of values, f64, into a message at an address, as the caller with arrays of this form gets
+    /// them.
+    pub fn pack(&self, form: &Form, rows: Rows, scale: Scale, values: Held, message: u64) -> Result<(), Error> {
+        let (starts, _) = self.sections(form, rows.n);
+        for ((table, &precision), start) in self.tables(form.rows).iter().zip(&form.values).zip(starts) {
+            self.values(rows, scale, values, table, (message + start as u64, precision), Arg::NULL)?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the copy of `n` rows of a message at an address, as [`pack`](Ends::pack) has made it, into the rows `to` of
+    /// the arrays of the caller.
+    pub fn deliver(&self, arrays: &Arrays, to: Arg, n: usize, message: u64) -> Result<(), Error> {
+        let (starts, _) = self.sections(&arrays.form(), n);
+        let places = self.tables(arrays.rows).iter().zip(&arrays.values).zip(starts);
+        for (k, ((table, array), start)) in places.enumerate() {
             let args = [
-                values,
-                order,
-                places,
-                rows.n(),
-                (rows.width as u32).into(),
-                table.into(),
+                Arg::address(message + start as u64),
+                to,
+                (n as u64).into(),
                 (table.len() as u32).into(),
-                unit.map_or(Arg::NULL, Arg::from),
-                factor.into(),
-                Arg::address(to.address()),
+                Arg::address(array.address()),
                 self.notes.at(1 + k),
             ];
-            let grid = (blocks(rows.n * table.len(), BLOCK as usize)?, 1);
-            let entry = entry(to.precision(), "gather_f32", "gather_f64");
-            // SAFETY: as above; `values` has a row for each point.
+            let grid = (blocks(n * table.len(), BLOCK as usize)?, 1);
+            let entry = entry(array.precision(), "deliver_f32", "deliver_f64");
+            // SAFETY: as above; the message has `n` rows for each array.
             unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args)? };
         }
         Ok(())
@@ -356,7 +477,8 @@ fn entry(precision: Precision, single: &'static str, double: &'static str) -> &'
     }
 }
 
-/// Enqueues an evaluation on arrays of the device, in the order of `stream`. Waits only on several ranks, for all of them.
+/// Enqueues an evaluation on arrays of the device, in the order of `stream`. Waits only on several ranks, for the sums of
+/// this one.
 pub(crate) fn enqueue(
     on: &mut dyn Evaluation,
     strengths: &DeviceArray,
@@ -398,14 +520,11 @@ pub(crate) fn enqueue(
     if checked.is_err() {
         on.ends().forget_notes().and_then(|()| device.synchronize())?;
     }
-    let strengths = match &checked {
-        Ok(()) => false,
-        Err(Error::NotFinite { array, .. }) => *array == "strengths",
-        Err(_) => return checked,
-    };
-    // A bad strength spoils values of all ranks. Its own rank reports it.
-    let elsewhere = on.any(strengths)? && !strengths;
-    if elsewhere { Ok(()) } else { checked }
+    match checked {
+        // A bad strength spoils values of all ranks. Its own rank reports it.
+        Err(Error::NotFinite { array, .. }) if array != "strengths" && on.spoilt()? => Ok(()),
+        checked => checked,
+    }
 }
 
 /// One evaluation on arrays of the host. `values` are left as they are if the evaluation fails.
@@ -445,7 +564,7 @@ pub(crate) fn apply(
         Err(Error::NotFinite { .. }) if rows => {}
         checked => checked?,
     }
-    on.any(false)?;
+    on.wait()?;
     for (from, to) in arrays.values.iter().zip(values) {
         match to {
             NumbersMut::F32(to) => from.read(to)?,

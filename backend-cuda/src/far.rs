@@ -3,12 +3,18 @@
 use crate::base::Base;
 use crate::ranks::Ranks;
 use fmm_traits::Error;
+use std::any::Any;
 use std::fmt::Debug;
+
+/// What a far field has made for new points, until it takes them.
+pub(crate) type Made = Box<dyn Any + Send>;
 
 /// The far field of a plan. Stages come in the order of the driver, on one stream.
 pub(crate) trait FarField: Debug + Send {
-    /// Arranges the edges of new points and allocates workspaces for them. On an error the far field is as before.
-    fn place(&mut self, base: &Base) -> Result<(), Error>;
+    /// Arranges the edges of new points and allocates workspaces for them, beside those of the present points.
+    fn make(&mut self, base: &Base) -> Result<Made, Error>;
+    /// Takes the new points for which it has [made](FarField::make) something.
+    fn take(&mut self, made: Made);
     /// P2M: sources of leaves → multipoles of leaves.
     fn p2m(&mut self, base: &Base) -> Result<(), Error>;
     /// M2M: multipoles of children → multipoles of their parents, the boxes of `level`.

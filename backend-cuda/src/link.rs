@@ -6,6 +6,8 @@
 
 use crate::device::{Buffer, Device};
 use crate::error::failed;
+use crate::graph::Lane;
+use crate::ranks::{DeviceRound, Slots};
 use cudarc::driver::sys::{self, CUcontext, CUevent};
 use cudarc::driver::{CudaEvent, DriverError, result};
 use fmm_traits::{Error, Messages};
@@ -58,16 +60,22 @@ impl Link {
         Ok(word(message, 1) as usize)
     }
 
-    /// The address of the array in a message of this rank to itself; `None` if messages hold the numbers.
-    pub fn own(&self, message: &[u8]) -> Option<u64> {
-        (self.messages.one_process() && message.len() == size_of::<Sealed>()).then(|| word(message, 0))
+    /// A round in which each rank sends one row to each other rank.
+    pub fn each(&self) -> Result<DeviceRound, Error> {
+        let (slot, mut round) = (Slots::all(self.device.zeros(1, "rows of other ranks")?), DeviceRound::default());
+        for other in (0..self.messages.size()).filter(|&other| other != self.messages.rank()) {
+            round.send(other, slot.clone());
+            round.receive(other, slot.clone());
+        }
+        Ok(round)
     }
 
-    /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`.
+    /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`: on this stream if messages hold
+    /// addresses, on the first if they hold the numbers.
     ///
     /// # Safety
     /// `to` has room for `bytes` bytes until the copy has run. The sender keeps its [`Parcel`] until then.
-    pub unsafe fn fetch(&self, message: &[u8], to: u64, bytes: usize) -> Result<(), Error> {
+    pub unsafe fn fetch(&self, message: &[u8], to: u64, bytes: usize, lane: Lane) -> Result<(), Error> {
         fits(self.bytes_of(message)?, bytes)?;
         if !self.messages.one_process() {
             // SAFETY: as promised.
@@ -77,8 +85,7 @@ impl Link {
         let [address, context, event] = [0, 2, 3].map(|k| word(message, k));
         let mine = self.device.context();
         mine.bind_to_thread().map_err(failing)?;
-        let (_, _, stream) = self.device.staging();
-        let own = mine.cu_ctx() as u64;
+        let (stream, own) = (self.device.stream(lane), mine.cu_ctx() as u64);
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if context != own && !peers.contains(&context) {
             peers.push(context);
@@ -98,33 +105,43 @@ impl Link {
     /// The arrays of all ranks, one after the other, and how many numbers each has. All ranks call it together. Waits for
     /// the copies, and for all ranks.
     pub fn gathered(&self, mine: &Buffer<f64>, what: &str) -> Result<(Buffer<f64>, Vec<usize>), Error> {
-        let (device, messages) = (&self.device, self.messages());
-        let ranks: Vec<usize> = (0..messages.size()).collect();
+        let (device, messages, me) = (&self.device, self.messages(), self.messages.rank());
         let bytes = mine.len() * size_of::<f64>();
         let mut parcel = None;
         let message = if messages.one_process() {
             let parcel = parcel.insert(Parcel::new(device, bytes)?);
             // SAFETY: the parcel has as many bytes.
             unsafe { device.copy_out(mine, parcel.address, what)? };
-            parcel.seal()?
+            parcel.seal(bytes)?
         } else {
             let mut numbers = vec![0u8; bytes];
             // SAFETY: the array has as many bytes.
             unsafe { device.receive(mine.address(), &mut numbers, what)? };
             numbers
         };
-        let came = messages.swap(ranks.iter().map(|&to| (to, message.clone())).collect(), &ranks)?;
-        let counts = came.iter().map(|message| Ok(self.bytes_of(message)? / size_of::<f64>()));
-        let counts = counts.collect::<Result<Vec<usize>, Error>>()?;
-        let all: Buffer<f64> = device.alloc(counts.iter().sum(), what)?;
+        let came = messages.give(message)?;
+        let count = |(rank, message): (usize, &Vec<u8>)| match rank == me {
+            true => Ok(mine.len()),
+            false => Ok(self.bytes_of(message)? / size_of::<f64>()),
+        };
+        let counts = came.iter().enumerate().map(count).collect::<Result<Vec<usize>, Error>>()?;
+        let mut all: Buffer<f64> = device.alloc(counts.iter().sum(), what)?;
         // No rank copies before all have room.
         messages.wait()?;
-        let mut at = all.address();
-        let copied = came.iter().zip(&counts).try_for_each(|(message, count)| {
-            let (to, bytes) = (at, count * size_of::<f64>());
-            at += bytes as u64;
+        let mut at = 0;
+        let copied = came.iter().zip(&counts).enumerate().try_for_each(|(rank, (message, &count))| {
+            let first = at;
+            at += count;
             // SAFETY: there is room for the numbers of all ranks; parcels live until all ranks have copied.
-            unsafe { self.fetch(message, to, bytes) }
+            unsafe {
+                match rank == me {
+                    true => device.copy_into(mine.address(), &mut all, (first, count), what),
+                    false => {
+                        let to = all.address() + (first * size_of::<f64>()) as u64;
+                        self.fetch(message, to, count * size_of::<f64>(), Lane::First)
+                    }
+                }
+            }
         });
         let done = device.synchronize().and(copied).and_then(|()| messages.wait());
         if done.is_err() {
@@ -156,13 +173,18 @@ impl Parcel {
         Ok(Parcel { device: device.clone(), address, bytes, event })
     }
 
-    /// Enqueues the event, and returns the message.
-    pub fn seal(&self) -> Result<Vec<u8>, Error> {
+    /// Bytes for which there is room.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Enqueues the event, and returns the message that brings the first `bytes` bytes.
+    pub fn seal(&self, bytes: usize) -> Result<Vec<u8>, Error> {
         let (_, context, stream) = self.device.staging();
         // SAFETY: event and stream are live.
         unsafe { result::event::record(self.event.cu_event(), stream.cu_stream()) }
             .map_err(|e| failed("recording an event", e))?;
-        let sealed: Sealed = [self.address, self.bytes as u64, context.cu_ctx() as u64, self.event.cu_event() as u64];
+        let sealed: Sealed = [self.address, bytes as u64, context.cu_ctx() as u64, self.event.cu_event() as u64];
         Ok(sealed.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect())
     }
 }

@@ -6,7 +6,7 @@ mod treecode;
 pub use treecode::{Acceptance, treecode};
 
 use crate::cut::Cut;
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::DeviceTree;
@@ -16,8 +16,6 @@ use fmm_tree::ListOptions;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
-/// Warps per block: the boxes of a block in kernels with one warp per box.
-const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 /// Cubes of the size of a box that touch the box, itself included. No box has more colleagues and coarse neighbours.
 const MAX_NEIGHBOURS: usize = 27;
 
@@ -182,7 +180,7 @@ impl Neighbours {
 struct Finder<'a> {
     device: &'a Device,
     primitives: Primitives,
-    functions: Functions,
+    kernels: ByItem,
     /// The tree as kernels see it.
     boxes: Buffer<u64>,
     n: usize,
@@ -194,29 +192,10 @@ impl<'a> Finder<'a> {
         Ok(Finder {
             device,
             primitives: Primitives::new(device)?,
-            functions: device.fixed("lists", programs::lists)?,
+            kernels: ByItem::new(device, device.fixed("lists", programs::lists)?, BLOCK),
             boxes: tree.described()?,
             n: tree.len(),
         })
-    }
-
-    /// Enqueues a kernel with one thread for each of `count` boxes.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn threads(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
-        let grid = (blocks(count, BLOCK as usize)?, 1);
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, args) }
-    }
-
-    /// Enqueues a kernel with one warp for each of `count` boxes.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
     }
 
     /// An array of zeros, one number per box.
@@ -243,12 +222,12 @@ impl<'a> Finder<'a> {
         let [v, x] = [self.counts()?, self.counts()?];
         let (boxes, rows) = (Arg::from(&self.boxes), near.arg());
         // SAFETY: arguments as in lists.cu; there is room for all neighbours of a box.
-        unsafe { device.launch(&self.functions, "root_neighbours", (1, 1), 1, &[boxes, rows])? };
+        unsafe { device.launch(&self.kernels.functions, "root_neighbours", (1, 1), 1, &[boxes, rows])? };
         for level in tree.level_start.windows(3) {
             let (first, count) = (level[0], level[1] - level[0]);
             let args = [boxes, first.into(), count.into(), rows, (&v).into(), (&x).into()];
             // SAFETY: as above; the neighbours of the parents are there.
-            unsafe { self.warps("family_neighbours", count as usize, &args)? };
+            unsafe { self.kernels.warps("family_neighbours", count as usize, &args)? };
         }
         Ok((near, [v, x]))
     }
@@ -267,7 +246,7 @@ impl<'a> Finder<'a> {
         let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
         let lengths = with(&[(&x).into(), (&w).into(), (&u).into(), (&taken).into()]);
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
-        unsafe { self.warps("rows_count", n, &lengths)? };
+        unsafe { self.kernels.warps("rows_count", n, &lengths)? };
         self.filled(&[v, x, w, u], |[v, x, w, u]| {
             let starts = |e: &DeviceEdges| Arg::from(&e.starts);
             let data = |e: &DeviceEdges| Arg::from(&e.sources);
@@ -275,8 +254,8 @@ impl<'a> Finder<'a> {
             let near = with(&[starts(w), starts(u), (&taken).into(), data(w), data(u)]);
             // SAFETY: as above; the rows have the lengths that were counted.
             unsafe {
-                self.warps("far_fill", n, &far)?;
-                self.warps("near_fill", n, &near)
+                self.kernels.warps("far_fill", n, &far)?;
+                self.kernels.warps("near_fill", n, &near)
             }
         })
     }
@@ -287,11 +266,11 @@ impl<'a> Finder<'a> {
         let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
         let counts = [self.counts()?];
         // SAFETY: arguments as in lists.cu; the counts have an entry for each box.
-        unsafe { self.warps("stencil_count", self.n, &with(&[(&counts[0]).into()]))? };
+        unsafe { self.kernels.warps("stencil_count", self.n, &with(&[(&counts[0]).into()]))? };
         let [m2l] = self.filled(&counts, |[m2l]| {
             let args = with(&[(&m2l.starts).into(), (&m2l.sources).into()]);
             // SAFETY: as above; the rows have the lengths that were counted.
-            unsafe { self.warps("stencil_fill", self.n, &args) }
+            unsafe { self.kernels.warps("stencil_fill", self.n, &args) }
         })?;
         Ok(m2l)
     }
@@ -309,11 +288,11 @@ impl<'a> Finder<'a> {
         let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
         unsafe {
-            self.threads("first_level", self.n, &args)?;
-            self.threads("up_count", self.n, &with(up, &[of(0), of(1)]))?;
+            self.kernels.threads("first_level", self.n, &args)?;
+            self.kernels.threads("up_count", self.n, &with(up, &[of(0), of(1)]))?;
             let args = [boxes, n, (&m2l.starts).into(), (&p2l.starts).into(), (&reached).into()];
-            self.threads("reach", self.n, &args)?;
-            self.threads("down_count", self.n, &with(down, &[of(2), of(3)]))?;
+            self.kernels.threads("reach", self.n, &args)?;
+            self.kernels.threads("down_count", self.n, &with(down, &[of(2), of(3)]))?;
         }
         self.filled(&counts, |edges| {
             let rows = |i: usize| -> [Arg; 4] {
@@ -322,8 +301,8 @@ impl<'a> Finder<'a> {
             };
             // SAFETY: as above; the rows have the lengths that were counted.
             unsafe {
-                self.threads("up_fill", self.n, &with(up, &rows(0)))?;
-                self.threads("down_fill", self.n, &with(down, &rows(2)))
+                self.kernels.threads("up_fill", self.n, &with(up, &rows(0)))?;
+                self.kernels.threads("down_fill", self.n, &with(down, &rows(2)))
             }
         })
     }

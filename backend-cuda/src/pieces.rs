@@ -45,9 +45,9 @@ pub(crate) fn capacity(device: &Device, m: usize, row: usize, room: u64) -> Resu
 }
 
 impl Pieces {
-    /// All of `m` targets.
-    pub fn one(m: usize) -> Self {
-        Pieces { starts: vec![0, m], each: m.max(1) }
+    /// All of some targets.
+    pub fn one(targets: Range<usize>) -> Self {
+        Pieces { each: targets.end.max(1), starts: vec![targets.start, targets.end] }
     }
 
     /// Pieces of at most `capacity` targets, with sums of `row` bytes a target.
@@ -55,9 +55,10 @@ impl Pieces {
     /// # Errors
     /// [`Error::Memory`] if a leaf has more targets, and errors of the device.
     pub fn cut(arranger: &Arranger, capacity: usize, row: usize) -> Result<Self, Error> {
-        let (device, m) = (arranger.device(), arranger.tree.targets.len());
+        let (device, targets) = (arranger.device(), arranger.tree.wanted());
+        let m = targets.len();
         if m <= capacity {
-            return Ok(Pieces::one(m));
+            return Ok(Pieces::one(targets));
         }
         let (boxes, n) = (Arg::from(arranger.boxes), arranger.tree.len());
         let (grid, largest) = ((blocks(n, BLOCK as usize)?, 1), device.zeros::<u32>(1, "pieces")?);

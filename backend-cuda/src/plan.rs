@@ -6,11 +6,10 @@ use crate::base::{Base, Near};
 use crate::device::Device;
 use crate::ends::{self, Arrays, Ends, Evaluation};
 use crate::equivalent::{DeviceScalar, Fields};
-use crate::far::FarField;
+use crate::far::{FarField, Made};
 use crate::graph::Graph;
 use crate::levels::Units;
 use crate::lists::DeviceLists;
-use crate::ranks::Ranks;
 use crate::run::{Mode, Run};
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
@@ -37,6 +36,8 @@ pub struct Plan<T: DeviceScalar, N: Real> {
     /// Whether P2P runs beside the far field. `None`: the way that is expected to be faster.
     beside: Option<bool>,
     pub(crate) replay: Replay,
+    /// New points that wait for a [`commit`](Plan::commit).
+    fresh: Option<Fresh>,
     of: PhantomData<(T, N)>,
 }
 
@@ -65,6 +66,13 @@ pub(crate) enum Carrier {
     Equivalent(Fill, Option<PathBuf>),
     /// Spherical harmonics.
     Spherical(SphericalSettings),
+}
+
+/// New points of a plan, beside the present points.
+#[derive(Debug)]
+struct Fresh {
+    base: Base,
+    far: Made,
 }
 
 /// A plan without points: programs, and operators for one side of boxes. (The operators of a homogeneous kernel serve
@@ -118,10 +126,9 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
     /// As [`Plan::new`].
     pub fn place(self, tree: DeviceTree, lists: DeviceLists) -> Result<Plan<T, N>, Error> {
         let Unplaced { columns, scale, near, mut far, ends, of } = self;
-        let mut base = Base::new(&near, tree, lists)?;
-        far.place(&base)?;
-        base.divide(&near, arrays_of_the_host(&near, &base), None)?;
-        Ok(Plan { columns, scale, near, far, base, ends, beside: None, replay: Replay::None, of })
+        let Fresh { base, far: made } = fresh(&near, &mut *far, tree, lists)?;
+        far.take(made);
+        Ok(Plan { columns, scale, near, far, base, ends, beside: None, replay: Replay::None, fresh: None, of })
     }
 }
 
@@ -176,19 +183,35 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// # Errors
     /// As [`new`](Plan::new).
     pub fn set_tree(&mut self, tree: DeviceTree, lists: DeviceLists) -> Result<(), Error> {
-        let mut base = Base::new(&self.near, tree, lists)?;
+        self.make(tree, lists)?;
+        self.commit();
+        Ok(())
+    }
+
+    /// Makes everything that the plan needs for new points. Sums are those of the present points until a
+    /// [`commit`](Plan::commit).
+    ///
+    /// # Errors
+    /// As [`new`](Plan::new).
+    pub(crate) fn make(&mut self, tree: DeviceTree, lists: DeviceLists) -> Result<(), Error> {
+        self.fresh = None;
+        self.fresh = Some(fresh(&self.near, &mut *self.far, tree, lists)?);
+        Ok(())
+    }
+
+    /// Takes the new points that wait for it.
+    pub(crate) fn commit(&mut self) {
+        let Some(Fresh { base, far }) = self.fresh.take() else { return };
         // Recorded work has the addresses of the old workspaces.
         self.replay = Replay::None;
-        self.far.place(&base)?;
-        let divided = base.divide(&self.near, arrays_of_the_host(&self.near, &base), None);
-        // On several ranks, all have new points or none.
-        if let Err(e) = divided.and_then(|()| base.ranks().map_or(Ok(()), Ranks::wait)) {
-            self.far.place(&self.base)?;
-            return Err(e);
-        }
+        self.far.take(far);
         self.base = base;
         self.ends.forget_room();
-        Ok(())
+    }
+
+    /// Drops new points that wait for a [`commit`](Plan::commit).
+    pub(crate) fn forget(&mut self) {
+        self.fresh = None;
     }
 
     /// Decides whether P2P runs beside the far field (`Some(true)`) or behind the far field (`Some(false)`). `None`
@@ -308,7 +331,8 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 
     /// Enqueues one evaluation on arrays of the device, with one array per output in the order of
     /// [`columns`](Plan::columns). The evaluation runs after the work that is already in `stream`, and before work that
-    /// `stream` gets later. Does not wait for the evaluation, but on several ranks: there the call ends with it.
+    /// `stream` gets later. Does not wait for the evaluation, but on several ranks: there the call ends with that of this
+    /// rank. Whoever calls it on all ranks must not call it again before it has ended on all.
     ///
     /// # Errors
     /// [`Error::Shape`] and [`Error::Array`] for arrays that do not fit, [`Error::NotFinite`] for numbers in an
@@ -335,6 +359,14 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     }
 }
 
+/// Everything for new points.
+fn fresh(near: &Near, far: &mut dyn FarField, tree: DeviceTree, lists: DeviceLists) -> Result<Fresh, Error> {
+    let mut base = Base::new(near, tree, lists)?;
+    let far = far.make(&base)?;
+    base.divide(near, arrays_of_the_host(near, &base), None)?;
+    Ok(Fresh { base, far })
+}
+
 /// Bytes on the device for an evaluation on arrays of the host in f64.
 fn arrays_of_the_host(near: &Near, base: &Base) -> u64 {
     let [n, m] = base.given();
@@ -354,8 +386,11 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
     fn shared(&self) -> bool {
         self.base.ranks().is_some()
     }
-    fn any(&self, here: bool) -> Result<bool, Error> {
-        self.base.ranks().map_or(Ok(here), |ranks| ranks.any(here))
+    fn wait(&self) -> Result<(), Error> {
+        self.base.ranks().map_or(Ok(()), |ranks| ranks.wait())
+    }
+    fn spoilt(&self) -> Result<bool, Error> {
+        self.base.spoilt()
     }
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error> {
         if !timed && matches!(self.replay, Replay::Ran) {

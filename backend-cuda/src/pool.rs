@@ -41,6 +41,11 @@ impl Pool {
     pub fn reserved(&self) -> Result<u64, Error> {
         self.number(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     }
+    /// Gives memory that no buffer uses back to the driver.
+    pub fn trim(&self) -> Result<(), Error> {
+        // SAFETY: the pool belongs to a device.
+        unsafe { result::mem_pool::trim_to(self.0, 0) }.map_err(|e| failed("giving back memory", e))
+    }
     /// Bytes taken from the driver that no buffer uses.
     pub fn unused(&self) -> Result<u64, Error> {
         Ok(self.reserved()?.saturating_sub(self.number(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?))

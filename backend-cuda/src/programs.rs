@@ -485,6 +485,8 @@ pub(crate) fn ends() -> Program {
         "scatter_f64",
         "gather_f32",
         "gather_f64",
+        "deliver_f32",
+        "deliver_f64",
         "widen_f32",
         "places",
     ];

@@ -2,11 +2,13 @@
 //! of a message into one array, which travels by a [`Link`], and put them into their places.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::ends::Form;
 use crate::equivalent::DeviceScalar;
+use crate::graph::Lane;
 use crate::link::{Link, Parcel};
 use crate::lists::DeviceEdges;
 use crate::programs;
-use fmm_traits::{Error, Round, Shared};
+use fmm_traits::{Error, Precision, Round, Shared};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,10 +37,21 @@ pub(crate) struct DeviceShared {
     pub host: Option<Arc<Shared>>,
     /// Position of the first target among the sources, if the targets are consecutive sources.
     pub first: Option<u32>,
+    /// The share of this rank in a tree that has the points of all ranks.
+    pub share: Option<Mine>,
     /// Number of sources of each box on all ranks; `None` if the tree has the sources of all ranks.
     pub sources: Option<Buffer<u64>>,
     /// The way to the other ranks; `None` for a small problem that a rank sums alone.
     pub ranks: Option<Ranks>,
+}
+
+/// What one of several ranks has of a tree with the points of all.
+#[derive(Clone, Debug)]
+pub(crate) struct Mine {
+    /// The targets at which this rank sums, in tree order.
+    pub targets: Range<usize>,
+    /// The sources and the targets of its caller among those of all callers.
+    pub given: [Range<usize>; 2],
 }
 
 impl DeviceShared {
@@ -46,21 +59,19 @@ impl DeviceShared {
     pub fn new(device: &Device, host: &Arc<Shared>, boxes: usize) -> Result<Self, Error> {
         let ranks = match &host.exchange {
             None => None,
-            Some(exchange) => Some(Ranks {
-                functions: device.fixed("rows", programs::rows)?,
-                link: Link::new(device, exchange.messages()),
-                rounds: exchange.rounds().iter().map(|r| DeviceRound::upload(device, r)).collect::<Result<_, _>>()?,
-                passing: exchange.passing(),
-                after: DeviceEdges::upload(device, exchange.after())?,
-                boxes,
-                routes: None,
-                packed: Mutex::default(),
-            }),
+            Some(exchange) => {
+                let upload = |round: &Round| DeviceRound::upload(device, round);
+                let rounds = exchange.rounds().iter().map(upload).collect::<Result<_, _>>()?;
+                let after = DeviceEdges::upload(device, exchange.after())?;
+                let ranks = Ranks::new(Link::new(device, exchange.messages()), boxes, rounds, after, None)?;
+                Some(Ranks { passing: exchange.passing(), ..ranks })
+            }
         };
         let first = host.same_points.then_some(host.first as u32);
         Ok(DeviceShared {
             host: Some(host.clone()),
             first,
+            share: None,
             sources: Some(device.upload(&host.sources, "boxes")?),
             ranks,
         })
@@ -76,6 +87,8 @@ pub(crate) struct Ranks {
     /// Number of rows that only pass through.
     passing: usize,
     boxes: usize,
+    /// One number from each rank to each other rank.
+    each: DeviceRound,
     /// The way to the callers; `None` if strengths and values are those of the points of the tree.
     routes: Option<DeviceRoutes>,
     /// M2M edges that follow the exchange.
@@ -169,6 +182,8 @@ impl DeviceRoutes {
 /// The kinds of rows that travel in an evaluation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Row {
+    /// The largest strength.
+    Largest,
     /// Strengths on their way to the tree.
     Strengths,
     /// Strengths of ghosts.
@@ -183,23 +198,46 @@ pub(crate) enum Row {
 
 /// Rows of an array, and rows that only pass through, whose slots begin at `first_passing`.
 #[derive(Clone, Copy)]
-struct Rows<'a, T> {
-    rows: &'a Buffer<T>,
-    passing: &'a Buffer<T>,
+struct Rows {
+    rows: Arg,
+    passing: Arg,
     first_passing: u32,
     width: usize,
 }
 
-impl<'a, T> Rows<'a, T> {
+impl Rows {
     /// Rows of which none only passes through.
-    fn all(rows: &'a Buffer<T>, width: usize) -> Self {
+    fn all(rows: Arg, width: usize) -> Self {
         Rows { rows, passing: rows, first_passing: u32::MAX, width }
     }
     /// The first arguments of both kernels.
     fn args(&self, slots: &Slots) -> [Arg; 6] {
         let (n, width) = ((slots.len() as u64).into(), (self.width as u32).into());
-        [self.rows.into(), self.passing.into(), self.first_passing.into(), slots.arg(), n, width]
+        [self.rows, self.passing, self.first_passing.into(), slots.arg(), n, width]
     }
+}
+
+/// [`Way::put`].
+pub(crate) type Put<'a> = &'a dyn Fn(usize, &Slots, bool, u64) -> Result<(), Error>;
+/// [`Way::keep`].
+pub(crate) type Keep<'a> = &'a dyn Fn(&Slots, &Slots) -> Result<(), Error>;
+
+/// How rows of a kind travel in a round.
+pub(crate) struct Way<'a> {
+    /// Bytes of a message with some number of rows, from one rank to another.
+    pub bytes: &'a dyn Fn([usize; 2], usize) -> usize,
+    /// Enqueues the copy of the rows with some slots into a message to a rank, at an address.
+    pub pack: &'a dyn Fn(usize, &Slots, u64) -> Result<(), Error>,
+    /// Enqueues the copy of a message of a rank, from an address, into the rows with some slots, or its addition to them.
+    pub put: Put<'a>,
+    /// Enqueues the copy of rows that stay on this rank, from some slots to others.
+    pub keep: Keep<'a>,
+}
+
+/// [`Way::keep`] in rounds where no rank sends rows to itself.
+fn nothing_stays(_: &Slots, _: &Slots) -> Result<(), Error> {
+    let reason = "only strengths and values stay on their rank".to_string();
+    Err(Error::Unsupported { operation: "rows of a rank for itself", reason })
 }
 
 /// The kernels of `rows.cu`.
@@ -210,17 +248,29 @@ enum Step {
 }
 
 impl Step {
-    fn entry<T: DeviceScalar>(self) -> &'static str {
-        match (self, T::NAME) {
-            (Step::Pack, "f32") => "pack_f32",
-            (Step::Put, "f32") => "put_f32",
-            (Step::Pack, _) => "pack_f64",
-            (Step::Put, _) => "put_f64",
+    fn entry(self, precision: Precision) -> &'static str {
+        match (self, precision) {
+            (Step::Pack, Precision::F32) => "pack_f32",
+            (Step::Put, Precision::F32) => "put_f32",
+            (Step::Pack, Precision::F64) => "pack_f64",
+            (Step::Put, Precision::F64) => "put_f64",
         }
     }
 }
 
 impl Ranks {
+    fn new(
+        link: Link,
+        boxes: usize,
+        rounds: Vec<DeviceRound>,
+        after: DeviceEdges,
+        routes: Option<DeviceRoutes>,
+    ) -> Result<Self, Error> {
+        let functions = link.device().fixed("rows", programs::rows)?;
+        let each = link.each()?;
+        Ok(Ranks { functions, link, rounds, passing: 0, boxes, each, routes, after, packed: Mutex::default() })
+    }
+
     /// The exchange of a rank that has the whole tree, of `boxes` boxes: in one round.
     pub fn of_share(
         link: Link,
@@ -229,9 +279,7 @@ impl Ranks {
         after: DeviceEdges,
         routes: DeviceRoutes,
     ) -> Result<Self, Error> {
-        let (functions, rounds) = (link.device().fixed("rows", programs::rows)?, vec![round]);
-        let (routes, packed) = (Some(routes), Mutex::default());
-        Ok(Ranks { functions, link, rounds, passing: 0, boxes, routes, after, packed })
+        Ranks::new(link, boxes, vec![round], after, Some(routes))
     }
 
     /// Lets strengths and values belong to points of callers.
@@ -245,12 +293,15 @@ impl Ranks {
         self.rounds.iter().any(|round| !round.sends.is_empty() || !round.receives.is_empty())
     }
 
-    /// Replaces a number on the device, given by its bits, by the largest on any rank. Waits for the device.
-    pub fn largest(&self, number: &mut Buffer<u64>) -> Result<(), Error> {
+    /// Brings a number on the device to all other ranks, each of which calls `put` with the address of its copy of each
+    /// other number. Between threads no host waits.
+    pub fn bring_to_all(&self, number: &Buffer<u64>, put: impl Fn(u64) -> Result<(), Error>) -> Result<(), Error> {
         let device = self.link.device();
-        let mut largest = [f64::from_bits(device.download(number, "largest strength")?[0])];
-        self.link.messages().largest(&mut largest)?;
-        device.write(number, 0, &[largest[0].to_bits()], "largest strength")
+        // SAFETY: the message has as many bytes.
+        let pack = |_, _: &Slots, to| unsafe { device.copy_out(number, to, "largest strength") };
+        let way =
+            Way { bytes: &|_, _| size_of::<u64>(), pack: &pack, put: &|_, _, _, from| put(from), keep: &nothing_stays };
+        self.travel((Row::Largest, 0), &self.each, &way)
     }
 
     /// Waits for all ranks.
@@ -261,14 +312,17 @@ impl Ranks {
         self.link.messages().wait()
     }
 
-    /// Waits for all ranks, and returns whether any says yes.
+    /// Tells the other ranks the form of the caller's arrays, and returns the forms of all ranks.
     ///
     /// # Errors
     /// That of a rank that failed.
-    pub fn any(&self, here: bool) -> Result<bool, Error> {
-        let mut flags = [f64::from(u8::from(here))];
-        self.link.messages().largest(&mut flags)?;
-        Ok(flags[0] > 0.0)
+    pub fn forms(&self, mine: Form) -> Result<Vec<Form>, Error> {
+        let messages = self.link.messages();
+        let came = messages.give(mine.written())?;
+        let form = |(rank, message): (usize, &Vec<u8>)| {
+            if rank == messages.rank() { Ok(mine.clone()) } else { Form::read(message) }
+        };
+        came.iter().enumerate().map(form).collect()
     }
 
     /// Numbers of the caller's sources and targets, if their arrays are not those of the tree.
@@ -279,99 +333,107 @@ impl Ranks {
     /// Completes rows of `width` numbers, one for each box: [`Exchange::complete`](fmm_traits::Exchange::complete). All
     /// ranks do it for the same kinds of rows in the same order.
     pub fn complete<T: DeviceScalar>(&self, kind: Row, rows: &Buffer<T>, width: usize) -> Result<(), Error> {
-        let passing = &self.link.device().zeros(self.passing * width, "rows of other ranks")?;
-        let rows = Rows { rows, passing, first_passing: self.boxes as u32, width };
-        let travel = |(k, round)| {
-            let (pack, put) = (
-                |slots: &Slots, to| self.pack(rows, slots, to),
-                |slots: &Slots, add, from| self.put(rows, slots, add, from),
-            );
-            self.travel::<T>((kind, k), round, width, pack, put)
-        };
-        self.rounds.iter().enumerate().try_for_each(travel)
+        let passing: Buffer<T> = self.link.device().zeros(self.passing * width, "rows of other ranks")?;
+        let rows = Rows { rows: rows.into(), passing: (&passing).into(), first_passing: self.boxes as u32, width };
+        self.rounds.iter().enumerate().try_for_each(|(k, round)| self.exchange((kind, k), round, rows, T::PRECISION))
     }
 
-    /// Brings the caller's strengths to the sources of the tree, ghosts included. `pack` enqueues the copy of the caller's
-    /// strengths with some slots into a message.
+    /// Sends and puts the rows of a round, which are the same numbers on all ranks.
+    fn exchange(&self, key: (Row, usize), round: &DeviceRound, rows: Rows, precision: Precision) -> Result<(), Error> {
+        let way = Way {
+            bytes: &|_, n| n * rows.width * precision.bytes(),
+            pack: &|_, slots, to| self.copy(Step::Pack, precision, rows, slots, &[Arg::address(to)]),
+            put: &|_, slots, add, from| {
+                self.copy(Step::Put, precision, rows, slots, &[u32::from(add).into(), Arg::address(from)])
+            },
+            keep: &nothing_stays,
+        };
+        self.travel(key, round, &way)
+    }
+
+    /// Brings the caller's strengths, numbers in `precision` at an address, to the sources of the tree, ghosts included.
+    /// The other ranks get them as they are. `put` and `keep` are those of [`Way`], `precisions` those of the strengths of
+    /// all ranks.
     pub fn bring(
         &self,
-        strengths: &Buffer<f64>,
-        width: usize,
-        pack: impl Fn(&Slots, Arg) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let (Some(routes), rows) = (&self.routes, Rows::all(strengths, width)) else { return Ok(()) };
-        let put = |slots: &Slots, add, from| self.put(rows, slots, add, from);
-        self.travel::<f64>((Row::Strengths, 0), &routes.strengths, width, pack, put)?;
-        let pack = |slots: &Slots, to| self.pack(rows, slots, to);
-        self.travel::<f64>((Row::Ghosts, 0), &routes.ghosts, width, pack, put)
-    }
-
-    /// Brings the values at the targets of the tree to the callers. `put` enqueues the copy of a message into the caller's
-    /// rows with some slots.
-    pub fn bring_back(
-        &self,
-        values: &Buffer<f64>,
-        width: usize,
-        put: impl Fn(&Slots, Arg) -> Result<(), Error>,
+        (given, precisions): (u64, &[Precision]),
+        (strengths, width): (&Buffer<f64>, usize),
+        put: Put,
+        keep: Keep,
     ) -> Result<(), Error> {
         let Some(routes) = &self.routes else { return Ok(()) };
-        let pack = |slots: &Slots, to| self.pack(Rows::all(values, width), slots, to);
-        self.travel::<f64>((Row::Values, 0), &routes.values, width, pack, |slots: &Slots, _, from| put(slots, from))
+        let (rows, mine) = (Rows::all(Arg::address(given), width), precisions[self.link.messages().rank()]);
+        let way = Way {
+            bytes: &|[from, _], n| n * width * precisions[from].bytes(),
+            pack: &|_, slots, to| self.copy(Step::Pack, mine, rows, slots, &[Arg::address(to)]),
+            put,
+            keep,
+        };
+        self.travel((Row::Strengths, 0), &routes.strengths, &way)?;
+        let rows = Rows::all(strengths.into(), width);
+        self.exchange((Row::Ghosts, 0), &routes.ghosts, rows, Precision::F64)
     }
 
-    /// Sends and puts the rows of a round, of `width` numbers each. `pack` enqueues the copy of rows into a message, `put`
-    /// the copy of a message into rows, or its addition to them.
-    fn travel<T: DeviceScalar>(
-        &self,
-        (kind, k): (Row, usize),
-        round: &DeviceRound,
-        width: usize,
-        pack: impl Fn(&Slots, Arg) -> Result<(), Error>,
-        put: impl Fn(&Slots, bool, Arg) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    /// Brings the values at the targets of the tree to the callers.
+    pub fn bring_back(&self, way: &Way) -> Result<(), Error> {
+        self.routes.as_ref().map_or(Ok(()), |routes| self.travel((Row::Values, 0), &routes.values, way))
+    }
+
+    /// Sends and puts the rows of a round. Rows that stay on this rank are copied while those of other ranks come.
+    fn travel(&self, (kind, k): (Row, usize), round: &DeviceRound, way: &Way) -> Result<(), Error> {
         let (device, messages) = (self.link.device(), self.link.messages());
-        let mut sends = Vec::new();
+        let me = messages.rank();
+        let (mut sends, mut stays) = (Vec::new(), None);
         for (at, (to, slots)) in round.sends.iter().enumerate() {
-            let (numbers, pack) = (slots.len() * width, |to| pack(slots, to));
+            if *to == me {
+                stays = Some(slots);
+                continue;
+            }
+            let (bytes, pack) = ((way.bytes)([me, *to], slots.len()), |address| (way.pack)(*to, slots, address));
             let message = match messages.one_process() {
-                true => self.packed((kind, k, at), numbers * size_of::<T>(), pack)?,
-                false => self.bytes::<T>(numbers, pack)?,
+                true => self.packed((kind, k, at), bytes, pack)?,
+                false => self.bytes(bytes, pack)?,
             };
             sends.push((*to, message));
         }
-        let from: Vec<usize> = round.receives.iter().map(|r| r.0).collect();
-        for (message, (from, slots, add)) in messages.swap(sends, &from)?.iter().zip(&round.receives) {
-            let numbers = slots.len() * width;
-            if let Some(address) = self.link.own(message).filter(|_| *from == messages.rank()) {
-                put(slots, *add, Arg::address(address))?;
-                continue;
-            }
-            let came: Buffer<T> = device.alloc(numbers, "rows of other ranks")?;
+        let (own, others): (Vec<_>, Vec<_>) = round.receives.iter().partition(|(from, ..)| *from == me);
+        let from: Vec<usize> = others.iter().map(|(from, ..)| *from).collect();
+        let came = messages.swap(sends, &from)?;
+        let room = |(from, slots, _): &&(usize, Slots, bool)| -> Result<Buffer<u8>, Error> {
+            device.alloc((way.bytes)([*from, me], slots.len()), "rows of other ranks")
+        };
+        let arrays = others.iter().map(room).collect::<Result<Vec<_>, _>>()?;
+        let stays = stays.zip(own.first().map(|(_, slots, _)| slots));
+        let lane = if stays.is_some() { Lane::Beside } else { Lane::First };
+        let fetch = |(message, to): (&Vec<u8>, &Buffer<u8>)| {
             // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the evaluation,
-            // and this rank waits for its stream before.
-            unsafe { self.link.fetch(message, came.address(), numbers * size_of::<T>())? };
-            put(slots, *add, (&came).into())?;
+            // and this rank waits for its streams before.
+            unsafe { self.link.fetch(message, to.address(), to.len(), lane) }
+        };
+        let fetched = || came.iter().zip(&arrays).try_for_each(fetch);
+        match stays {
+            None => fetched()?,
+            Some((from, to)) => {
+                device.fork()?;
+                let done = fetched().and_then(|()| (way.keep)(from, to));
+                // Even after an error the arrays are freed in the order of the first stream.
+                device.join_or_wait();
+                done?;
+            }
         }
-        Ok(())
-    }
-
-    /// Enqueues the copy of rows into a message.
-    fn pack<T: DeviceScalar>(&self, rows: Rows<T>, slots: &Slots, to: Arg) -> Result<(), Error> {
-        self.copy(Step::Pack, rows, slots, &[to])
-    }
-
-    /// Enqueues the copy of a message into rows, or its addition to them.
-    fn put<T: DeviceScalar>(&self, rows: Rows<T>, slots: &Slots, add: bool, from: Arg) -> Result<(), Error> {
-        self.copy(Step::Put, rows, slots, &[u32::from(add).into(), from])
+        others
+            .iter()
+            .zip(&arrays)
+            .try_for_each(|((from, slots, add), array)| (way.put)(*from, slots, *add, array.address()))
     }
 
     /// Enqueues a kernel with one thread for each number of some rows. `rest` are its arguments behind the rows.
-    fn copy<T: DeviceScalar>(&self, step: Step, rows: Rows<T>, slots: &Slots, rest: &[Arg]) -> Result<(), Error> {
+    fn copy(&self, step: Step, precision: Precision, rows: Rows, slots: &Slots, rest: &[Arg]) -> Result<(), Error> {
         let args = [&rows.args(slots)[..], rest].concat();
         let grid = (blocks(slots.len() * rows.width, BLOCK as usize)?, 1);
         // SAFETY: arguments as in rows.cu; the message has room for the rows. The slots are rows, or rows that pass
         // through, and distinct.
-        unsafe { self.link.device().launch(&self.functions, step.entry::<T>(), grid, BLOCK, &args) }
+        unsafe { self.link.device().launch(&self.functions, step.entry(precision), grid, BLOCK, &args) }
     }
 
     /// Packs a message of so many bytes, and returns where it will be.
@@ -379,28 +441,28 @@ impl Ranks {
         &self,
         key: (Row, usize, usize),
         bytes: usize,
-        pack: impl FnOnce(Arg) -> Result<(), Error>,
+        pack: impl FnOnce(u64) -> Result<(), Error>,
     ) -> Result<Vec<u8>, Error> {
         // A poisoned lock is fine: parcels are inserted whole.
         let mut all = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(&key).is_some_and(|parcel| parcel.bytes() < bytes) {
+            // Arrays of the caller in another precision. No rank reads the parcels of an evaluation that has ended.
+            all.remove(&key);
+        }
         let parcel = match all.entry(key) {
             std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
             std::collections::hash_map::Entry::Vacant(free) => free.insert(Parcel::new(self.link.device(), bytes)?),
         };
-        pack(Arg::address(parcel.address))?;
-        parcel.seal()
+        pack(parcel.address)?;
+        parcel.seal(bytes)
     }
 
-    /// Packs a message of so many numbers on the host.
-    fn bytes<T: DeviceScalar>(
-        &self,
-        numbers: usize,
-        pack: impl FnOnce(Arg) -> Result<(), Error>,
-    ) -> Result<Vec<u8>, Error> {
+    /// Packs a message of so many bytes on the host.
+    fn bytes(&self, bytes: usize, pack: impl FnOnce(u64) -> Result<(), Error>) -> Result<Vec<u8>, Error> {
         let device = self.link.device();
-        let message: Buffer<T> = device.alloc(numbers, "rows for other ranks")?;
-        pack((&message).into())?;
-        let mut bytes = vec![0u8; numbers * size_of::<T>()];
+        let message: Buffer<u8> = device.alloc(bytes, "rows for other ranks")?;
+        pack(message.address())?;
+        let mut bytes = vec![0u8; bytes];
         // SAFETY: the buffer has as many bytes.
         unsafe { device.receive(message.address(), &mut bytes, "rows for other ranks")? };
         Ok(bytes)

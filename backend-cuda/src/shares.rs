@@ -7,14 +7,14 @@
 //! that compute them. Multipoles of boxes with sources of several shares each rank adds up from their children, as a single
 //! device does. So a target gets the sum that one device would compute, in the same order.
 
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
 use crate::ends;
 use crate::link::Link;
 use crate::lists::{DeviceEdges, DeviceLists, each, filled};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Ranks, Slots};
+use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
 use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Messages};
@@ -23,8 +23,6 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
-/// Boxes of a block in kernels with one warp per box.
-const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 /// Largest number of bins in which the work at targets is added up. Cuts lie between bins.
 const MAX_BINS: usize = 1 << 14;
 /// Prices are scaled so that the largest is this integer. That of a pair, some thousand times lower, keeps enough digits.
@@ -149,35 +147,17 @@ pub(crate) fn share(
         imbalance,
     };
     let ranks = Ranks::of_share(Link::new(&device, with.messages.clone()), tree.len(), multipoles, after, routes)?;
-    let same = Arc::ptr_eq(&tree.sources, &tree.targets);
     tree.boxes.target_range = cutter.narrowed(targets.clone())?;
-    tree.targets = Arc::new(tree.targets.part(&device, targets.clone())?);
-    let first = same.then_some(targets.start as u32);
-    tree.shared = Some(DeviceShared { host: None, first, sources: None, ranks: Some(ranks) });
+    let given = [0, 1].map(|set| pieces(&with.given[set])[me].clone());
+    let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, given }));
+    tree.shared = Some(DeviceShared { host: None, first, share: share_of_tree, sources: None, ranks: Some(ranks) });
     Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
-}
-
-impl DevicePoints {
-    /// A copy of some of the points.
-    fn part(&self, device: &Device, range: Range<usize>) -> Result<DevicePoints, Error> {
-        let n = range.len();
-        let mut part = DevicePoints::alloc(device, self.axes, n)?;
-        for axis in 0..self.axes {
-            let from = self.xyz.address() + ((axis * self.n + range.start) * size_of::<f64>()) as u64;
-            // SAFETY: each axis has `self.n` coordinates here and `n` there, and the range lies within them.
-            unsafe { device.copy_into(from, &mut part.xyz, (axis * n, n), "points of a share")? };
-        }
-        let from = self.order.address() + (range.start * size_of::<u32>()) as u64;
-        // SAFETY: as above.
-        unsafe { device.copy_into(from, &mut part.order, (0, n), "order of a share")? };
-        Ok(part)
-    }
 }
 
 /// Cuts a tree into shares.
 struct Cutter {
     device: Device,
-    functions: Functions,
+    kernels: ByItem,
     arrange: Functions,
     primitives: Primitives,
     /// The tree as kernels see it.
@@ -194,7 +174,7 @@ impl Cutter {
     fn new(tree: &DeviceTree, shares: usize) -> Result<Self, Error> {
         let device = tree.device.clone();
         Ok(Cutter {
-            functions: device.fixed("shares", programs::shares)?,
+            kernels: ByItem::new(&device, device.fixed("shares", programs::shares)?, BLOCK),
             arrange: device.fixed("arrange", programs::arrange)?,
             primitives: Primitives::new(&device)?,
             boxes: tree.described()?,
@@ -204,25 +184,6 @@ impl Cutter {
             cuts_there: device.alloc(2 * (shares + 1), "cuts")?,
             device,
         })
-    }
-
-    /// Enqueues a kernel with one thread for each of `count` items.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn threads(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
-        let grid = (blocks(count, BLOCK as usize)?, 1);
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, args) }
-    }
-
-    /// Enqueues a kernel with one warp for each box.
-    ///
-    /// # Safety
-    /// As [`Device::launch`].
-    unsafe fn warps(&self, entry: &'static str, args: &[Arg]) -> Result<(), Error> {
-        // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, (blocks(self.n, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
     }
 
     /// The first arguments of kernels that look at boxes of a kind.
@@ -251,7 +212,11 @@ impl Cutter {
         let of = [Arg::from(&self.boxes), (self.n as u32).into()];
         // SAFETY: arguments as in shares.cu; there is a row for each box, and a bin for each first target.
         unsafe {
-            self.warps("weigh", &[&of[..], &kinds, &prices, &[(bins as u32).into(), (&work).into()]].concat())?;
+            self.kernels.warps(
+                "weigh",
+                self.n,
+                &[&of[..], &kinds, &prices, &[(bins as u32).into(), (&work).into()]].concat(),
+            )?;
         }
         let work = device.download(&work, "work of targets")?;
         let bounds = bounds(&work, &with.speeds);
@@ -264,9 +229,9 @@ impl Cutter {
         // SAFETY: as above; there is a number for each cut.
         unsafe {
             let args = [(&wanted_there).into(), count, (&first_targets).into()];
-            self.threads("first_targets", self.n, &[&of[..], &args].concat())?;
+            self.kernels.threads("first_targets", self.n, &[&of[..], &args].concat())?;
             let args = [(&first_targets).into(), count, (&first_sources).into()];
-            self.threads("first_sources", self.n, &[&of[..], &args].concat())?;
+            self.kernels.threads("first_sources", self.n, &[&of[..], &args].concat())?;
         }
         let targets = device.download_range(&first_targets, 0..ranks - 1, "cuts")?;
         let sources = device.download_range(&first_sources, 0..ranks - 1, "cuts")?;
@@ -291,7 +256,7 @@ impl Cutter {
         for (edges, counts) in edges.iter().zip(&counts) {
             let args = [&self.of(kind, share)[..], &[(&edges.starts).into(), counts.into()]].concat();
             // SAFETY: arguments as in shares.cu; there is a length for each box.
-            unsafe { self.threads("kept_count", self.n, &args)? };
+            unsafe { self.kernels.threads("kept_count", self.n, &args)? };
         }
         filled(&self.device, &self.primitives, self.n, &counts, |rows| {
             for (from, to) in edges.iter().zip(rows) {
@@ -299,7 +264,7 @@ impl Cutter {
                 let args =
                     [(&self.boxes).into(), (self.n as u32).into(), from, (&to.starts).into(), (&to.sources).into()];
                 // SAFETY: as above; the rows have the lengths that were counted.
-                unsafe { self.warps("kept_fill", &args)? };
+                unsafe { self.kernels.warps("kept_fill", self.n, &args)? };
             }
             Ok(())
         })
@@ -312,7 +277,7 @@ impl Cutter {
             let rows = (&edges.starts, &edges.sources).into();
             let args = [&self.of(kind, share)[..], &[rows, (&flags).into()]].concat();
             // SAFETY: arguments as in shares.cu; there is a flag for each box.
-            unsafe { self.warps("mark", &args)? };
+            unsafe { self.kernels.warps("mark", self.n, &args)? };
         }
         Ok(flags)
     }
@@ -339,7 +304,7 @@ impl Cutter {
         self.listed("marked_sources", flags, owner, |list| {
             let args = [(&self.boxes).into(), (self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
             // SAFETY: arguments as in shares.cu; the list has an entry for each source.
-            unsafe { self.warps("list_sources", &args) }
+            unsafe { self.kernels.warps("list_sources", self.n, &args) }
         })
     }
 
@@ -354,7 +319,7 @@ impl Cutter {
         let numbers = self.device.alloc(self.n, "boxes of other ranks")?;
         let args = [&self.of(Kind::Sources, owner)[..], &[flags.into(), (&numbers).into()]].concat();
         // SAFETY: arguments as in shares.cu; there is a number for each box.
-        unsafe { self.threads(count, self.n, &args)? };
+        unsafe { self.kernels.threads(count, self.n, &args)? };
         let [list] = filled(&self.device, &self.primitives, self.n, &[numbers], |[list]| fill(list))?;
         let range = 0..list.len();
         Ok(Slots::new(&Arc::new(list.sources), range))
@@ -376,12 +341,12 @@ impl Cutter {
         Ok(round)
     }
 
-    /// The targets of a share in each box.
+    /// The targets of a share in each box, none in boxes without any.
     fn narrowed(&self, targets: Range<usize>) -> Result<Buffer<u32>, Error> {
         let range = self.device.alloc(2 * self.n, "boxes")?;
         let [n, first, end] = [self.n, targets.start, targets.end].map(|x| Arg::from(x as u32));
         // SAFETY: arguments as in shares.cu; there are two numbers for each box.
-        unsafe { self.threads("narrow", self.n, &[(&self.boxes).into(), n, first, end, (&range).into()])? };
+        unsafe { self.kernels.threads("narrow", self.n, &[(&self.boxes).into(), n, first, end, (&range).into()])? };
         Ok(range)
     }
 
@@ -391,15 +356,19 @@ impl Cutter {
         let me = with.messages.rank();
         let given = [0, 1].map(|set| pieces(&with.given[set]));
         let counts = [0, 1].map(|set| given[set][me].len());
-        let mut strengths = DeviceRound::default();
-        for (rank, [of_share, of_caller]) in self.ends(&tree.sources, 0, &given[0], me)?.into_iter().enumerate() {
+        let (mut strengths, mut values) = (DeviceRound::default(), DeviceRound::default());
+        let sources = self.ends(&tree.sources, 0, &given[0], me)?;
+        let targets = match Arc::ptr_eq(&tree.sources, &tree.targets) {
+            true => sources.clone(),
+            false => self.ends(&tree.targets, 1, &given[1], me)?,
+        };
+        for (rank, ([of_share, of_caller], [targets_of_share, targets_of_caller])) in
+            sources.into_iter().zip(targets).enumerate()
+        {
             strengths.send(rank, of_caller);
             strengths.receive(rank, of_share);
-        }
-        let mut values = DeviceRound::default();
-        for (rank, [of_share, of_caller]) in self.ends(&tree.targets, 1, &given[1], me)?.into_iter().enumerate() {
-            values.send(rank, of_share);
-            values.receive(rank, of_caller);
+            values.send(rank, targets_of_share);
+            values.receive(rank, targets_of_caller);
         }
         let near = |reader| self.marked(reader, [(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)]);
         let ghosts = self.round(me, near, |flags, owner| self.owned_sources(flags, owner))?;
@@ -407,8 +376,7 @@ impl Cutter {
     }
 
     /// For each rank, the points of this share that its caller has, and the rows of this rank's caller that are in its
-    /// share, both in the order of the caller. `set` is 0 for sources, whose positions count from the first of all, and 1
-    /// for targets, whose positions count from the first of the share.
+    /// share, both in the order of the caller. `set` is 0 for sources and 1 for targets.
     fn ends(
         &self,
         points: &DevicePoints,
@@ -419,10 +387,10 @@ impl Cutter {
         let (device, what) = (&self.device, "rows of callers");
         let mine = self.share(me)[set].clone();
         let (keys, slots) = (device.alloc(mine.len(), what)?, device.alloc(mine.len(), what)?);
-        let [n, first] = [mine.len(), if set == 0 { mine.start } else { 0 }].map(|x| Arg::from(x as u32));
+        let [n, first] = [mine.len(), mine.start].map(|x| Arg::from(x as u32));
         let args = [points.order.at(mine.start), n, first, (&keys).into(), (&slots).into()];
         // SAFETY: arguments as in shares.cu; there is a key for each point of the share.
-        unsafe { self.threads("row_keys", mine.len(), &args)? };
+        unsafe { self.kernels.threads("row_keys", mine.len(), &args)? };
         let bits = usize::BITS - points.len().leading_zeros();
         let ends: Vec<u32> = pieces.iter().map(|rows| rows.end as u32).collect();
         let of_share = self.sorted((keys, slots), mine.len(), bits, &ends)?;
@@ -433,7 +401,7 @@ impl Cutter {
         let (cuts, from) = ((&self.cuts_there).into(), places.at(rows.start));
         let args = [from, n, cuts, shares, targets, (&keys).into(), (&slots).into()];
         // SAFETY: as above; there is a key for each row of the caller.
-        unsafe { self.threads("share_keys", rows.len(), &args)? };
+        unsafe { self.kernels.threads("share_keys", rows.len(), &args)? };
         let bits = usize::BITS - self.shares.leading_zeros();
         let ends: Vec<u32> = (1..=self.shares as u32).collect();
         let of_caller = self.sorted((keys, slots), rows.len(), bits, &ends)?;
@@ -453,7 +421,7 @@ impl Cutter {
         let (ends, found) = (device.upload(ends, "rows of callers")?, device.alloc(count, "rows of callers")?);
         let args = [(&keys).into(), (n as u64).into(), (&ends).into(), (count as u32).into(), (&found).into()];
         // SAFETY: arguments as in shares.cu; there is a position for each end.
-        unsafe { self.threads("positions", count, &args)? };
+        unsafe { self.kernels.threads("positions", count, &args)? };
         let (found, slots): (Vec<u64>, _) =
             (device.download_range(&found, 0..count, "rows of callers")?, Arc::new(slots));
         let mut first = 0;

@@ -11,7 +11,7 @@ use crate::programs;
 use crate::ranks::Routes;
 use crate::shares::{Share, Sharing, share};
 use crate::spherical::SphericalSettings;
-use crate::tree::{DeviceTree, build_reported};
+use crate::tree::{DevicePoints, DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{equivalent, spherical};
 use fmm_traits::{
@@ -129,7 +129,7 @@ pub trait DeviceSums: Solver {
     /// As there.
     fn synchronize(&self) -> Result<(), Error>;
     /// Copies of the sources, and of the targets if they are separate points (else empty), in the caller's order. Of a tree
-    /// that ranks share, the sources of all callers, and no targets.
+    /// that ranks share, those of the caller of this rank.
     ///
     /// # Errors
     /// Errors of the device.
@@ -138,11 +138,25 @@ pub trait DeviceSums: Solver {
 
 /// [`DeviceSums`] of a fast method, whose points can be exchanged.
 pub trait DeviceSolver: DeviceSums {
-    /// Replaces the points. Operators are kept, and memory is reused. On an error the plan is as before.
+    /// Makes everything for new points. Sums are those of the present points until a [`commit`](DeviceSolver::commit).
+    /// Operators are kept. Returns the seconds that the new points have taken.
     ///
     /// # Errors
     /// What the device reports.
-    fn set_points(&mut self, points: Placed) -> Result<(), Error>;
+    fn make(&mut self, points: Placed) -> Result<PlanSeconds, Error>;
+    /// Replaces the points by those that were [made](DeviceSolver::make) last, if they still wait for it.
+    fn commit(&mut self);
+    /// Drops new points that wait for a [`commit`](DeviceSolver::commit).
+    fn forget(&mut self);
+    /// [`make`](DeviceSolver::make) and [`commit`](DeviceSolver::commit). On an error the plan is as before.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn set_points(&mut self, points: Placed) -> Result<(), Error> {
+        self.make(points)?;
+        self.commit();
+        Ok(())
+    }
     /// The report of the tree.
     fn report(&self) -> &BuildReport;
     /// Seconds of planning.
@@ -411,7 +425,8 @@ impl<T: DeviceScalar, N: Real> DeviceMethod for Made<T, N> {
         counts.near_pairs = device.download(&near_pairs, "pairs")?[0];
         seconds.operators = ahead + start.elapsed().as_secs_f64();
         let columns = plan.columns().to_vec();
-        Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), columns, report, seconds, counts }))
+        let plan = Mutex::new(plan);
+        Ok(Box::new(Planned { device, settings, plan, columns, report, seconds, counts, ready: None }))
     }
 }
 
@@ -445,6 +460,8 @@ struct Planned<T: DeviceScalar, N: Real> {
     report: BuildReport,
     seconds: PlanSeconds,
     counts: Counts,
+    /// Report, times and sizes of new points that wait for a commit.
+    ready: Option<(BuildReport, PlanSeconds, Counts)>,
 }
 
 impl<T: DeviceScalar, N: Real> Planned<T, N> {
@@ -495,24 +512,38 @@ impl<T: DeviceScalar, N: Real> DeviceSums for Planned<T, N> {
     fn points(&self) -> Result<[Vec<f64>; 2], Error> {
         let plan = self.plan();
         let (tree, device) = (plan.tree(), &self.device);
-        // The targets of a share are those of callers on all ranks.
-        let separate = !Arc::ptr_eq(&tree.sources, &tree.targets) && tree.ranks().is_none();
-        Ok([tree.sources.rows(device)?, if separate { tree.targets.rows(device)? } else { Vec::new() }])
+        let separate = !Arc::ptr_eq(&tree.sources, &tree.targets);
+        let share = tree.shared.as_ref().and_then(|shared| shared.share.as_ref());
+        let rows = |points: &DevicePoints, set: usize| match share {
+            Some(share) => points.some_rows(device, share.given[set].clone()),
+            None => points.rows(device),
+        };
+        Ok([rows(&tree.sources, 0)?, if separate { rows(&tree.targets, 1)? } else { Vec::new() }])
     }
 }
 
 impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
-    fn set_points(&mut self, points: Placed) -> Result<(), Error> {
-        let prepared = Prepared::new(&self.settings, points)?;
+    fn make(&mut self, points: Placed) -> Result<PlanSeconds, Error> {
+        self.forget();
+        let Prepared { tree, lists, report, mut seconds, mut counts, near_pairs } =
+            Prepared::new(&self.settings, points)?;
         let start = Instant::now();
         let plan = self.plan.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // What may fail comes before the plan changes.
-        let near_pairs = self.device.download(&prepared.near_pairs, "pairs")?[0];
-        plan.set_tree(prepared.tree, prepared.lists)?;
-        (self.report, self.seconds, self.counts) = (prepared.report, prepared.seconds, prepared.counts);
-        self.counts.near_pairs = near_pairs;
-        self.seconds.operators = start.elapsed().as_secs_f64();
-        Ok(())
+        counts.near_pairs = self.device.download(&near_pairs, "pairs")?[0];
+        plan.make(tree, lists)?;
+        seconds.operators = start.elapsed().as_secs_f64();
+        self.ready = Some((report, seconds, counts));
+        Ok(seconds)
+    }
+    fn commit(&mut self) {
+        if let Some((report, seconds, counts)) = self.ready.take() {
+            self.plan.get_mut().unwrap_or_else(PoisonError::into_inner).commit();
+            (self.report, self.seconds, self.counts) = (report, seconds, counts);
+        }
+    }
+    fn forget(&mut self) {
+        self.ready = None;
+        self.plan.get_mut().unwrap_or_else(PoisonError::into_inner).forget();
     }
     fn report(&self) -> &BuildReport {
         &self.report

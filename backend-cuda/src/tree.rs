@@ -2,6 +2,7 @@
 //! `kernels/points.cu`, `kernels/split.cu`.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::ends;
 use crate::points::{CallerPoints, Sample};
 use crate::primitives::{Fresh, Primitives};
 use crate::programs;
@@ -10,6 +11,7 @@ use crate::split::{Boxes, Split};
 use fmm_traits::Error;
 use fmm_traits::tree::{Points, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Tree levels that one key resolves.
@@ -20,6 +22,9 @@ pub(crate) const KEY_BITS: u32 = 63;
 pub(crate) const BLOCK: u32 = 256;
 /// Largest number of blocks of a kernel whose blocks walk over the items in strides.
 pub(crate) const MAX_WALKING_BLOCKS: u32 = 1024;
+
+/// Number of points that are sorted out on the device at a time, for the host.
+const ROWS_AT_A_TIME: usize = 1 << 22;
 
 /// How to build a tree on the device.
 #[derive(Clone, Copy, Debug)]
@@ -326,6 +331,23 @@ impl DevicePoints {
         }
         Ok(rows)
     }
+    /// Some [rows](Self::rows) of points of space. The device sorts them out, a part at a time.
+    pub(crate) fn some_rows(&self, device: &Device, rows: Range<usize>) -> Result<Vec<f64>, Error> {
+        let (places, functions) = (ends::places(device, &self.order)?, device.fixed("cut", programs::cut)?);
+        let mut all = Vec::with_capacity(3 * rows.len());
+        for first in rows.clone().step_by(ROWS_AT_A_TIME) {
+            let n = ROWS_AT_A_TIME.min(rows.end - first);
+            let taken: Buffer<f64> = device.alloc(3 * n, "points")?;
+            let shape = [(&self.xyz).into(), (self.n as u64).into(), (self.axes as u32).into()];
+            let args = [shape[0], shape[1], shape[2], places.at(first), (n as u32).into(), (&taken).into()];
+            // SAFETY: arguments as in cut.cu; the order is a permutation of `n` points, of which the rows are some.
+            unsafe {
+                device.launch(&functions, "take_points_as_rows", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
+            }
+            all.extend(device.download(&taken, "points")?);
+        }
+        Ok(all)
+    }
     /// Copies points from the host: one array for each axis, and the order.
     pub(crate) fn upload(device: &Device, xyz: &[&[f64]], order: &[u32]) -> Result<DevicePoints, Error> {
         let (axes, n) = (xyz.len(), order.len());
@@ -410,6 +432,11 @@ impl DeviceTree {
             Some(shared) => shared.first,
             None => Arc::ptr_eq(&self.sources, &self.targets).then_some(0),
         }
+    }
+    /// The targets at which this rank sums, in tree order.
+    pub(crate) fn wanted(&self) -> Range<usize> {
+        let share = self.shared.as_ref().and_then(|shared| shared.share.as_ref());
+        share.map_or(0..self.targets.len(), |share| share.targets.clone())
     }
     /// The way to the other ranks; `None` on one rank.
     pub(crate) fn ranks(&self) -> Option<&Ranks> {

@@ -17,11 +17,11 @@ pub trait Comm: Send + Sync {
     fn rank(&self) -> usize;
     /// The number of ranks.
     fn size(&self) -> usize;
-    /// Sends a message to another rank, without waiting for it.
+    /// Sends a message to another rank, without waiting for it. The same message may go to several ranks.
     ///
     /// # Errors
     /// [`Error::RankLost`].
-    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), Error>;
+    fn send(&self, to: usize, message: Arc<Vec<u8>>) -> Result<(), Error>;
     /// Waits for the next message of another rank.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Comm for Alone {
     fn size(&self) -> usize {
         1
     }
-    fn send(&self, to: usize, _: Vec<u8>) -> Result<(), Error> {
+    fn send(&self, to: usize, _: Arc<Vec<u8>>) -> Result<(), Error> {
         Err(Error::RankLost { rank: to, reason: "there is one rank".to_string() })
     }
     fn receive(&self, from: usize) -> Result<Vec<u8>, Error> {
@@ -59,11 +59,14 @@ impl Comm for Alone {
     }
 }
 
+/// How long a thread looks for a message before it sleeps: about as long as the system takes to wake it.
+const LOOKING: Duration = Duration::from_micros(50);
+
 /// The messages that wait for one rank.
 #[derive(Default)]
 struct Inbox {
     /// Messages by sender.
-    from: Vec<VecDeque<Vec<u8>>>,
+    from: Vec<VecDeque<Arc<Vec<u8>>>>,
     /// Senders that have ended.
     ended: Vec<bool>,
 }
@@ -99,7 +102,7 @@ impl Comm for Thread {
     fn size(&self) -> usize {
         self.board.inboxes.len()
     }
-    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), Error> {
+    fn send(&self, to: usize, message: Arc<Vec<u8>>) -> Result<(), Error> {
         self.board.inbox(to).from[self.rank].push_back(message);
         self.board.inboxes[to].1.notify_all();
         Ok(())
@@ -107,10 +110,16 @@ impl Comm for Thread {
     fn receive(&self, from: usize) -> Result<Vec<u8>, Error> {
         let lost = |reason: String| Err(Error::RankLost { rank: from, reason });
         let start = Instant::now();
+        while start.elapsed() < LOOKING {
+            if let Some(message) = self.board.inbox(self.rank).from[from].pop_front() {
+                return Ok(Arc::unwrap_or_clone(message));
+            }
+            std::thread::yield_now();
+        }
         let mut inbox = self.board.inbox(self.rank);
         loop {
             if let Some(message) = inbox.from[from].pop_front() {
-                return Ok(message);
+                return Ok(Arc::unwrap_or_clone(message));
             }
             if inbox.ended[from] {
                 return lost("it has ended".to_string());

@@ -50,7 +50,7 @@ impl Comm for Recorded {
     fn size(&self) -> usize {
         self.comm.size()
     }
-    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), Error> {
+    fn send(&self, to: usize, message: Arc<Vec<u8>>) -> Result<(), Error> {
         self.note(Event::Sent { to, bytes: message.len() });
         self.comm.send(to, message)
     }

@@ -147,6 +147,7 @@ impl World {
                 message
             }
         };
+        let message = Arc::new(message);
         for to in self.others() {
             // A rank that is lost hears nothing.
             let _ = self.0.comm.send(to, message.clone());
@@ -220,11 +221,24 @@ impl World {
                 continue;
             }
             message.push(DATA);
-            self.0.comm.send(to, message)?;
+            self.0.comm.send(to, Arc::new(message))?;
         }
         from.iter()
             .map(|&rank| if rank == self.rank() { Ok(own.take().unwrap_or_default()) } else { self.receive(rank) })
             .collect()
+    }
+
+    /// Sends one message to all other ranks, without a copy for each, and returns theirs, in the order of ranks. That of
+    /// this rank is empty.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap).
+    pub fn give(&self, mut message: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        message.push(DATA);
+        let message = Arc::new(message);
+        self.others().try_for_each(|to| self.0.comm.send(to, message.clone()))?;
+        drop(message);
+        (0..self.size()).map(|rank| if rank == self.rank() { Ok(Vec::new()) } else { self.receive(rank) }).collect()
     }
 
     /// Sends `to[r]` to each rank r; returns what each rank sent here.
@@ -257,8 +271,15 @@ impl World {
     ///
     /// # Errors
     /// As [`swap`](Self::swap).
-    pub fn all_gather<T: Wire + Clone>(&self, mine: T) -> Result<Vec<T>, Error> {
-        self.all_to_all(vec![mine; self.size()])
+    pub fn all_gather<T: Wire>(&self, mine: T) -> Result<Vec<T>, Error> {
+        let mut message = Vec::new();
+        mine.put(&mut message);
+        let (came, mut own) = (self.give(message)?, Some(mine));
+        let of = |(rank, message): (usize, &Vec<u8>)| match own.take_if(|_| rank == self.rank()) {
+            Some(mine) => Ok(mine),
+            None => Wire::get(&mut Reader::new(message)),
+        };
+        came.iter().enumerate().map(of).collect()
     }
 
     /// Sends `x` to a rank, which [gets](Self::get) it.
@@ -308,7 +329,7 @@ impl World {
     /// As [`swap`](Self::swap); [`Error::RanksDiffer`] if ranks give different counts of numbers.
     pub fn reduce<T: Wire + Copy>(&self, numbers: &mut [T], join: impl Fn(T, T) -> T) -> Result<(), Error>
     where
-        Vec<T>: Wire + Clone,
+        Vec<T>: Wire,
     {
         if self.size() == 1 {
             return Ok(());
@@ -353,6 +374,9 @@ impl Messages for World {
     }
     fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error> {
         World::swap(self, sends, from)
+    }
+    fn give(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        World::give(self, message)
     }
     fn one_process(&self) -> bool {
         self.0.comm.one_process()

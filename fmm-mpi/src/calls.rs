@@ -3,7 +3,7 @@
 use fmm_traits::Error;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// `MPI_THREAD_SERIALIZED`: calls of different threads must not overlap.
@@ -138,20 +138,20 @@ pub fn host() -> Result<String, Error> {
 /// Bytes on their way to or from a rank, in messages of at most `cut` bytes. The memory of `bytes` is MPI's until
 /// [`done`](Self::done), and leaks if dropped before.
 pub struct Transfer {
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     requests: VecDeque<u64>,
 }
 
 impl Transfer {
-    /// Sends bytes without waiting. `comm` is a communicator of [`duplicate`].
-    pub fn send(comm: i32, bytes: Vec<u8>, to: usize, tag: i32, cut: usize) -> Result<Self, Error> {
+    /// Sends bytes, which may go to several ranks, without waiting. `comm` is a communicator of [`duplicate`].
+    pub fn send(comm: i32, bytes: Arc<Vec<u8>>, to: usize, tag: i32, cut: usize) -> Result<Self, Error> {
         let mut transfer = Transfer { bytes, requests: VecDeque::new() };
         let _turn = turn();
         for start in (0..transfer.bytes.len()).step_by(cut) {
             let part = &transfer.bytes[start..transfer.bytes.len().min(start + cut)];
             let (mut request, address) = (0, part.as_ptr().cast());
-            // SAFETY: `part` stays where it is, unchanged, until the request is done, because `transfer` owns it and
-            // leaks it otherwise.
+            // SAFETY: `part` stays where it is, unchanged, until the request is done, because `transfer` has a share of it,
+            // which leaks otherwise.
             let code = unsafe { fmm_mpi_send(comm, address, part.len() as c_int, to as c_int, tag, &mut request) };
             checked("MPI_Isend", code)?;
             transfer.requests.push_back(request);
@@ -161,9 +161,10 @@ impl Transfer {
 
     /// Receives `length` bytes that come in messages of `cut` bytes, without waiting.
     pub fn receive(comm: i32, length: usize, from: usize, tag: i32, cut: usize) -> Result<Self, Error> {
-        let mut transfer = Transfer { bytes: vec![0; length], requests: VecDeque::new() };
+        let mut bytes = vec![0u8; length];
+        let address = bytes.as_mut_ptr();
+        let mut transfer = Transfer { bytes: Arc::new(bytes), requests: VecDeque::new() };
         let _turn = turn();
-        let address = transfer.bytes.as_mut_ptr();
         for start in (0..length).step_by(cut) {
             let count = cut.min(length - start);
             let mut request = 0;
@@ -197,7 +198,7 @@ impl Transfer {
 
     /// The bytes, if all messages are done.
     pub fn done(mut self) -> Option<Vec<u8>> {
-        self.requests.is_empty().then(|| std::mem::take(&mut self.bytes))
+        self.requests.is_empty().then(|| Arc::unwrap_or_clone(std::mem::take(&mut self.bytes)))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::Settings;
 use crate::calls::{self, Transfer};
 use fmm_dist::Comm;
 use fmm_traits::Error;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Tag of heads.
@@ -124,15 +124,15 @@ impl Mpi {
         }
     }
 
-    fn post(&self, to: usize, kind: u8, message: Vec<u8>) -> Result<(), Error> {
+    fn post(&self, to: usize, kind: u8, message: Arc<Vec<u8>>) -> Result<(), Error> {
         let few = message.len() <= FEW;
         let mut head = Vec::with_capacity(9 + if few { message.len() } else { 0 });
         head.push(kind);
         head.extend((message.len() as u64).to_le_bytes());
         if few {
-            head.extend(&message);
+            head.extend(&*message);
         }
-        let mut sent = vec![Transfer::send(self.comm, head, to, HEAD, usize::MAX)?];
+        let mut sent = vec![Transfer::send(self.comm, Arc::new(head), to, HEAD, usize::MAX)?];
         if !few {
             sent.push(Transfer::send(self.comm, message, to, PART, self.settings.cut)?);
         }
@@ -185,8 +185,9 @@ impl Mpi {
         }
         let kind = if error.is_some() { FAILED } else { ENDED };
         let text: String = error.unwrap_or_default().chars().take(1000).collect();
+        let message = Arc::new(text.into_bytes());
         for to in (0..self.size).filter(|&r| r != self.rank) {
-            self.post(to, kind, text.clone().into_bytes())?;
+            self.post(to, kind, message.clone())?;
         }
         Ok(())
     }
@@ -222,7 +223,7 @@ impl Comm for Mpi {
         self.size
     }
 
-    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), Error> {
+    fn send(&self, to: usize, message: Arc<Vec<u8>>) -> Result<(), Error> {
         let lost = |reason: String| Err(Error::RankLost { rank: to, reason });
         if self.state().ended {
             return lost("this rank has ended".to_string());

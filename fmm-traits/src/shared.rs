@@ -75,6 +75,12 @@ pub trait Messages: Send + Sync + Debug {
     /// # Errors
     /// The error of a rank that failed.
     fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error>;
+    /// Sends one message to all other ranks, without a copy for each, and returns theirs, in the order of ranks. That of
+    /// this rank is empty.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn give(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, Error>;
     /// Whether all ranks are threads of this process, so that an address means the same to all of them.
     fn one_process(&self) -> bool;
 }

@@ -84,6 +84,9 @@ impl Engine for DirectOnRanks {
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
         self.inner.settle(order, watch)
     }
+    fn commit(&mut self) {
+        self.inner.commit();
+    }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
         let mut all = Vec::new();

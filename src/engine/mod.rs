@@ -75,8 +75,8 @@ impl Placed {
 /// strengths; neither is empty. The plan calls an engine inside its thread pool.
 ///
 /// New points enter in two steps. [`place`](Engine::place) stores the new points beside the current points, so that
-/// orders can be [measured](Engine::measure) on the new points. [`settle`](Engine::settle) makes the new points the
-/// current points.
+/// orders can be [measured](Engine::measure) on the new points. [`settle`](Engine::settle) and [`commit`](Engine::commit)
+/// make the new points the current points.
 pub(crate) trait Engine: Send + Sync {
     /// The request of the caller, and the choice of the plan.
     fn asked(&self) -> (&Fmm, &Choice);
@@ -103,10 +103,13 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// The sample on which errors were measured.
     fn sample(&self) -> Option<&Sample>;
-    /// Drops the new points.
+    /// Drops the new points, also if they are settled.
     fn forget(&mut self);
-    /// Makes the new points the current points, at an order. After an error the sums are as before.
+    /// Makes all that the new points need at an order. After an error the sums are as before.
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error>;
+    /// Makes the settled points the current points. An engine whose points are not moved together with those of other
+    /// ranks does so when it settles them.
+    fn commit(&mut self) {}
     /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with the sums of this set. The
     /// other sets of a call change no bit of the sums.
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error>;

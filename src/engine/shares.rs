@@ -9,10 +9,9 @@ use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::sample::Sample;
 use crate::request::{Cuda, Fmm};
-use backend_cuda::{CallerPoints, DeviceSums, Share, Sharing, Works};
+use backend_cuda::{DeviceSums, Share, Sharing, Works};
 use fmm_dist::{Strategy, World};
 use fmm_traits::{Error, Messages, StageSeconds, Targets};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Any large number: prices of so many items are not hidden by the fixed costs of an evaluation.
@@ -23,31 +22,34 @@ pub(crate) struct Shares {
     inner: Device,
     parts: Parts,
     world: World,
-    /// `None` before points are settled.
-    settled: Option<Settled>,
-    /// New points before they are settled, with the numbers of the points of each rank.
-    new: Option<(Own, [Vec<usize>; 2])>,
+    /// `None` before there are current points.
+    current: Option<Settled>,
+    /// New points before they are settled.
+    new: Option<New>,
+    /// Settled points before they are the current points.
+    ready: Option<Settled>,
 }
 
-/// The points of this rank.
-struct Own {
-    /// The numbers of its sources among those of all ranks.
-    sources: Range<usize>,
-    /// Targets that are separate points.
-    targets: Option<Arc<CallerPoints>>,
-    /// The sources that the output shows; `None` for all targets.
+/// New points.
+struct New {
+    /// Numbers of sources, and of targets, of each rank.
+    counts: [Vec<usize>; 2],
+    /// The sources of this rank that the output shows; `None` for all targets.
     pick: Option<Vec<usize>>,
 }
 
 struct Settled {
-    own: Own,
+    /// Number of sources of this rank.
+    sources: usize,
+    /// As of [`New`].
+    pick: Option<Vec<usize>>,
     report: RanksReport,
 }
 
 impl Shares {
     pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts, world: &World) -> Self {
         let inner = Device::new(cuda, request, choice, parts);
-        Shares { inner, parts, world: world.clone(), settled: None, new: None }
+        Shares { inner, parts, world: world.clone(), current: None, new: None, ready: None }
     }
 
     /// The prices of the parts of an evaluation.
@@ -101,13 +103,11 @@ impl Engine for Shares {
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
-        let Some(OfRanks { counts, targets, .. }) = &cloud.on_device()?.of_ranks else { return not_placed() };
+        let Some(OfRanks { counts, .. }) = &cloud.on_device()?.of_ranks else { return not_placed() };
         self.inner.place(cloud, watch)?;
         let facts = &self.asked().1.facts;
         let pick = cloud.on_host().ok().and_then(|(x, targets)| Placement::of(facts, x, targets).into_pick());
-        let (before, rank) = (|rank: usize| counts[0][..rank].iter().sum::<usize>(), self.world.rank());
-        let own = Own { sources: before(rank)..before(rank + 1), targets: targets.clone(), pick };
-        self.new = Some((own, counts.clone()));
+        self.new = Some(New { counts: counts.clone(), pick });
         Ok(())
     }
 
@@ -130,11 +130,12 @@ impl Engine for Shares {
     }
     fn forget(&mut self) {
         self.inner.forget();
-        self.new = None;
+        (self.new, self.ready) = (None, None);
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some((own, given)) = self.new.take() else { return not_placed() };
+        let Some(New { counts: given, pick }) = self.new.take() else { return not_placed() };
+        let sources = given[0][self.world.rank()];
         let speeds = self.world.all_gather(self.asked().0.speed)?;
         let messages: Arc<dyn Messages> = Arc::new(self.world.clone());
         let sharing = Sharing { messages, given, speeds, works: self.works(order) };
@@ -148,39 +149,40 @@ impl Engine for Shares {
             Ok(tree)
         })?;
         let report = self.report(mine, order);
-        self.settled = Some(Settled { own, report });
+        self.ready = Some(Settled { sources, pick, report });
         Ok(placed)
+    }
+    fn commit(&mut self) {
+        self.inner.commit();
+        if let Some(ready) = self.ready.take() {
+            self.current = Some(ready);
+        }
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
-        let Some(Settled { own, .. }) = &self.settled else { return not_placed() };
+        let Some(Settled { sources, pick, .. }) = &self.current else { return not_placed() };
         let values = self.asked().1.facts.values;
-        picked(own.pick.as_deref(), own.sources.len(), values, rows, |rows| self.inner.run(strengths, rows, watch))
+        picked(pick.as_deref(), *sources, values, rows, |rows| self.inner.run(strengths, rows, watch))
     }
     fn sums(&self) -> Option<&dyn DeviceSums> {
-        self.settled.as_ref().filter(|settled| settled.own.pick.is_none()).and_then(|_| self.inner.sums())
+        self.current.as_ref().filter(|current| current.pick.is_none()).and_then(|_| self.inner.sums())
     }
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
-        let Some(Settled { own: Own { sources, targets, .. }, .. }) = &self.settled else { return not_placed() };
-        let (all, dim) = (self.inner.points()?.0, self.parts.dim);
-        let mine = all[dim * sources.start..dim * sources.end].to_vec();
-        Ok((mine, targets.as_ref().map(|targets| targets.download()).transpose()?.unwrap_or_default()))
+        self.inner.points()
     }
     /// Boxes are those of all ranks, edges those of this rank.
     fn mesh(&self) -> Mesh {
         self.inner.mesh()
     }
     fn on_ranks(&self) -> Option<RanksReport> {
-        self.settled.as_ref().map(|settled| settled.report.clone())
+        self.current.as_ref().map(|current| current.report.clone())
     }
     /// Empty: the sources of other ranks have no number on this rank.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         Box::new(std::iter::empty())
     }
     fn bytes(&self) -> u64 {
-        let targets = self.settled.as_ref().and_then(|settled| settled.own.targets.as_deref());
-        let own = targets.map_or(0, |points| (points.len() * points.dim() * size_of::<f64>()) as u64);
-        self.inner.bytes() + own
+        self.inner.bytes()
     }
 }

@@ -97,7 +97,9 @@ impl Plan {
             let ends = Ends { cloud: &cloud, seen };
             let mut decision = decide(r, &task, ends, &watch)?;
             drop(cloud);
-            Ok((r.jointly(|| decision.engine.settle(decision.order, &watch))?, decision))
+            let placed = r.jointly(|| decision.engine.settle(decision.order, &watch))?;
+            decision.engine.commit();
+            Ok((placed, decision))
         })?;
         let Decision { engine, choice, mesh, probe, .. } = decision;
         (plan.engine, plan.choice, plan.probe, plan.probed) = (Some(engine), choice, probe, mesh);

@@ -101,7 +101,10 @@ fn ranks_and_devices_sum_as_one_device() {
     let (x, y, q) = (kind.points(n, 1), uniform(300, 2), strengths(n, 3));
     let request =
         |order: usize| Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities).order(order).ncrit(20);
-    let one = request(3).backend(Cuda::default()).plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+    let narrow: Vec<f32> = q.iter().map(|&q| q as f32).collect();
+    let alone = request(3).backend(Cuda::default()).plan(&x, Targets::Sources).unwrap();
+    let (one, in_single) = (alone.apply(&q).unwrap(), alone.apply(&narrow).unwrap());
+    drop(alone);
     let pieces = threads(2, |world: World| {
         let mine = n * world.rank() / 2..n * (world.rank() + 1) / 2;
         let plan = request(3).backend(Cuda::default()).ranks(&world);
@@ -133,11 +136,21 @@ fn ranks_and_devices_sum_as_one_device() {
         assert!(matches!(&e, Error::Rank { rank: 1, error } if of_strengths(error)), "{e}");
         plan.set_points_on_device(&array(&moved, 3)?, None, &null)?;
         plan.apply_on_device(&strengths, &out, &null)?;
-        Ok::<_, Error>((first, out.download::<f64>()?.gradient))
+        let moved = out.download::<f64>()?.gradient;
+        // The arrays of the ranks have different types.
+        plan.set_points_on_device(&array(&x, 3)?, None, &null)?;
+        let (strengths, single) = (Cuda::default().array(&narrow[mine.clone()])?, plan.device_output::<f32>()?);
+        plan.apply_on_device(&strengths, if world.rank() == 0 { &single } else { &out }, &null)?;
+        let mixed = match world.rank() {
+            0 => single.download::<f32>()?.gradient,
+            _ => out.download::<f64>()?.gradient.iter().map(|&g| g as f32).collect(),
+        };
+        Ok::<_, Error>((first, moved, mixed))
     });
     let on_arrays: Vec<_> = on_arrays.into_iter().map(|piece| piece.unwrap().unwrap()).collect();
-    assert_eq!(on_arrays.iter().flat_map(|(u, _)| u.clone()).collect::<Vec<f64>>(), one.potential);
-    assert_eq!(on_arrays.iter().flat_map(|(_, g)| g.clone()).collect::<Vec<f64>>(), there.gradient);
+    assert_eq!(on_arrays.iter().flat_map(|(u, ..)| u.clone()).collect::<Vec<f64>>(), one.potential);
+    assert_eq!(on_arrays.iter().flat_map(|(_, g, _)| g.clone()).collect::<Vec<f64>>(), there.gradient);
+    assert_eq!(on_arrays.iter().flat_map(|(.., g)| g.clone()).collect::<Vec<f32>>(), in_single.gradient);
     // Direct sums of the sample are those of cores, so the bounds agree to rounding.
     let measured = |plan: &fmm::Plan| {
         let described = plan.describe();

@@ -85,7 +85,7 @@ impl Comm for Held {
     fn size(&self) -> usize {
         self.inner.size()
     }
-    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), Error> {
+    fn send(&self, to: usize, message: Arc<Vec<u8>>) -> Result<(), Error> {
         self.inner.send(to, message)
     }
     fn receive(&self, from: usize) -> Result<Vec<u8>, Error> {

@@ -164,6 +164,44 @@ impl Device {
     }
 }
 
+/// Threads of a warp.
+const WARP: usize = 32;
+
+/// A program whose kernels take some items each with a thread, or each with a warp.
+#[derive(Clone, Debug)]
+pub(crate) struct ByItem {
+    device: Device,
+    pub functions: Functions,
+    /// Threads per block.
+    block: u32,
+}
+
+impl ByItem {
+    pub fn new(device: &Device, functions: Functions, block: u32) -> Self {
+        ByItem { device: device.clone(), functions, block }
+    }
+
+    /// Enqueues a kernel with one thread for each of `count` items.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    pub unsafe fn threads(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
+        let grid = (blocks(count, self.block as usize)?, 1);
+        // SAFETY: the caller promises what `launch` asks for.
+        unsafe { self.device.launch(&self.functions, entry, grid, self.block, args) }
+    }
+
+    /// Enqueues a kernel with one warp for each of `count` items.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    pub unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
+        let grid = (blocks(count, self.block as usize / WARP)?, 1);
+        // SAFETY: the caller promises what `launch` asks for.
+        unsafe { self.device.launch(&self.functions, entry, grid, self.block, args) }
+    }
+}
+
 /// Number of blocks of `block` threads for `n` items.
 ///
 /// # Errors

@@ -104,11 +104,20 @@ impl Device {
         made.map_err(|e| self.memory(e, bytes, what))
     }
 
-    /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for `result::free_sync`.
+    /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for `result::free_sync`. It is not
+    /// from the pool, which gives back what it keeps if need be.
     pub(crate) fn alloc_for_others(&self, bytes: usize, what: &str) -> Result<u64, Error> {
         self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
         // SAFETY: the caller writes the memory before it is read.
-        self.fresh(|| unsafe { result::malloc_sync(bytes.max(1)) }, bytes, what)
+        let alloc = || unsafe { result::malloc_sync(bytes.max(1)) };
+        let made = match alloc() {
+            Err(e) if out_of_memory(e) => {
+                self.give_back()?;
+                alloc()
+            }
+            made => made,
+        };
+        made.map_err(|e| self.memory(e, bytes, what))
     }
 
     /// A buffer of `n` zeros.

@@ -7,7 +7,7 @@ mod memory;
 mod programs;
 mod signature;
 
-pub(crate) use launches::{Arg, blocks};
+pub(crate) use launches::{Arg, ByItem, blocks};
 pub(crate) use memory::Buffer;
 pub(crate) use programs::Functions;
 
@@ -226,6 +226,15 @@ impl Device {
         Ok(kept.min(self.allowance().unwrap_or(u64::MAX)))
     }
 
+    /// Gives memory that is kept for new buffers back to the driver, after all enqueued work.
+    pub(crate) fn give_back(&self) -> Result<(), Error> {
+        if let Some(shelves) = &self.inner.shelves {
+            shelves.clear();
+        }
+        self.synchronize()?;
+        self.inner.pool.as_ref().map_or(Ok(()), Pool::trim)
+    }
+
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.
     pub fn reserved_memory(&self) -> Result<u64, Error> {
         self.inner.pool.as_ref().map_or(Ok(0), Pool::reserved)
@@ -234,6 +243,14 @@ impl Device {
     /// What transfers need: pinned buffers, the context and the first stream.
     pub(crate) fn staging(&self) -> (&Staging, &Arc<CudaContext>, &CudaStream) {
         (&self.inner.staging, &self.inner.context, &self.inner.stream)
+    }
+
+    /// One of the two streams.
+    pub(crate) fn stream(&self, lane: Lane) -> &CudaStream {
+        match lane {
+            Lane::First => &self.inner.stream,
+            Lane::Beside => &self.inner.beside,
+        }
     }
 
     /// The primary context of the device.

@@ -1,11 +1,11 @@
 //! The far fields of a sum: one, or one for each node of the attributes of sources ([`fmm_traits::attributes`]).
 
 use super::DeviceScalar;
-use super::plan::{Edges, Equivalent, Programs, Shape, VList};
+use super::plan::{Edges, Equivalent, Placed, Programs, Shape, VList};
 use super::recipe::Recipe;
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::far::FarField;
+use crate::far::{FarField, Made};
 use crate::programs;
 use crate::ranks::Ranks;
 use fmm_kernels::equivalent::Lattice;
@@ -115,7 +115,7 @@ impl<T: DeviceScalar> Fields<T> {
         let fields = recipes.into_iter().enumerate().map(field).collect::<Result<_, _>>()?;
         let mut fields = Fields { fields, keys: Vec::new(), edges: None };
         if let Some(side) = ahead {
-            fields.make(device, &[side])?;
+            fields.operators(device, &[side])?;
         }
         Ok(fields)
     }
@@ -127,7 +127,7 @@ impl<T: DeviceScalar> Fields<T> {
 
     /// Makes the operators of boxes of some sides in all far fields, unless they are there, and returns their numbers. The
     /// host makes its part of several operators at the same time.
-    fn make(&mut self, device: &Device, sides: &[f64]) -> Result<Vec<u32>, Error> {
+    fn operators(&mut self, device: &Device, sides: &[f64]) -> Result<Vec<u32>, Error> {
         let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
         let (mut missing, mut sets, known) = (Vec::new(), Vec::new(), self.keys.len());
         for &side in sides {
@@ -172,14 +172,14 @@ impl<T: DeviceScalar> Fields<T> {
             // All multipoles come from other ranks, and go to targets.
             used.push(sides.len() - 1);
         }
-        let made = self.make(base.device(), &used.iter().map(|&level| sides[level]).collect::<Vec<_>>())?;
+        let made = self.operators(base.device(), &used.iter().map(|&level| sides[level]).collect::<Vec<_>>())?;
         let nearest = |level: usize| used.partition_point(|&u| u < level).min(used.len().saturating_sub(1));
         Ok((0..sides.len()).map(|level| made.get(nearest(level)).copied().unwrap_or(0)).collect())
     }
 }
 
 impl<T: DeviceScalar> FarField for Fields<T> {
-    fn place(&mut self, base: &Base) -> Result<(), Error> {
+    fn make(&mut self, base: &Base) -> Result<Made, Error> {
         let (device, lattice) = (base.device(), self.fields[0].recipe.lattice);
         let mut edges = Edges::new(base, lattice)?;
         let sets = self.sets(base, &edges)?;
@@ -195,10 +195,15 @@ impl<T: DeviceScalar> FarField for Fields<T> {
                 sets[1..].iter().try_for_each(|&set| field.add_m2l(device, set as usize, fourier))?;
             }
         }
-        let placed = self.fields.iter().map(|field| field.take(base, &edges, &sets)).collect::<Result<Vec<_>, _>>()?;
-        self.fields.iter_mut().zip(placed).for_each(|(field, placed)| field.place(placed));
-        self.edges = Some(edges);
-        Ok(())
+        let placed = self.fields.iter().map(|field| field.room(base, &edges, &sets)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Box::new((edges, placed)))
+    }
+    fn take(&mut self, made: Made) {
+        if let Ok(made) = made.downcast::<(Edges<T>, Vec<Placed<T>>)>() {
+            let (edges, placed) = *made;
+            self.fields.iter_mut().zip(placed).for_each(|(field, placed)| field.place(placed));
+            self.edges = Some(edges);
+        }
     }
     fn p2m(&mut self, base: &Base) -> Result<(), Error> {
         let Some(edges) = &self.edges else { return Ok(()) };

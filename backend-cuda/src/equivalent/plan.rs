@@ -190,7 +190,7 @@ impl<T: DeviceScalar> Equivalent<T> {
 
     /// Makes the part that [depends on the points](Self::place): tables and workspaces. `sets` has the number of the
     /// operators of each level.
-    pub(super) fn take(&self, base: &Base, edges: &Edges<T>, sets: &[u32]) -> Result<Placed<T>, Error> {
+    pub(super) fn room(&self, base: &Base, edges: &Edges<T>, sets: &[u32]) -> Result<Placed<T>, Error> {
         let (recipe, shape, device) = (&self.recipe, self.shape, base.device());
         let (tree, sides, far) = (&base.tree, base.sides(), base.far());
         let tables = Tables {

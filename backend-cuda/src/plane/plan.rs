@@ -308,15 +308,15 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             device.clear(&mut w.values)?;
         }
         let (n, width) = (w.pyramid.sources.n, self.kernel.strengths());
-        let rows = Rows { order: (&w.pyramid.sources.order).into(), n, width };
+        let rows = Rows { from: (&w.pyramid.sources.order).into(), to: Arg::NULL, n, width };
         let unit = if single::<T, N>() {
             device.clear(&mut w.largest)?;
-            self.ends.largest(arrays, rows, width, &w.factors, &w.largest)?;
+            self.ends.largest(arrays, [n, width, width], &w.factors, &w.largest, false)?;
             Some(&w.largest)
         } else {
             None
         };
-        self.ends.scatter(arrays, rows, width, unit, (&w.strengths).into())?;
+        self.ends.scatter(arrays.given(), rows, width, unit, (&w.strengths).into(), true)?;
         if self.kernel.real_member(0).is_none() {
             return Ok(());
         }
@@ -441,8 +441,9 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     fn gather(&self, arrays: &Arrays) -> Result<(), Error> {
         let (w, targets) = (&self.work, &self.work.pyramid.targets);
         let width = width(self.kernel, self.derivatives);
-        let rows = Rows { order: (&targets.order).into(), n: targets.n, width };
-        self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), self.kernel.scale(), (&w.values).into())
+        let rows = Rows { from: Arg::NULL, to: (&targets.order).into(), n: targets.n, width };
+        let scale = (single::<T, N>().then_some(&w.largest), self.kernel.scale());
+        self.ends.gather(arrays, rows, scale, [0u32.into(), (&w.values).into()])
     }
 }
 

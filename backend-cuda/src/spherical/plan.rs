@@ -10,7 +10,7 @@ use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::domains::{ByEnd, DeviceM2lEnds, M2lEnds};
 use crate::equivalent::DeviceScalar;
-use crate::far::FarField;
+use crate::far::{FarField, Made};
 use crate::levels::Units;
 use crate::lists::DeviceEdges;
 use crate::pieces::Leaves;
@@ -252,7 +252,7 @@ impl<T: DeviceScalar> Spherical<T> {
 }
 
 impl<T: DeviceScalar> FarField for Spherical<T> {
-    fn place(&mut self, base: &Base) -> Result<(), Error> {
+    fn make(&mut self, base: &Base) -> Result<Made, Error> {
         let (lists, device, sides) = (&base.lists, base.device(), base.sides());
         let arranger = base.arranger()?;
         let mut within = (0, None);
@@ -290,7 +290,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         let units = Units { params: Vec::new(), kernel: Member::of::<Laplace>() };
         let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, 8 * sides.len())?;
         let [p2m, parents, p2l] = arranger.items([&lists.p2m, &lists.m2m, &lists.p2l].map(|edges| [edges; 3]))?;
-        self.placed = Some(Placed {
+        Ok(Box::new(Placed::<T> {
             given: device.upload(&units.table(&sides, &[&self.strengths]), "levels")?,
             wanted: device.upload(&units.table(&sides, &[&self.values]), "levels")?,
             m2m: Upward { edges: m2m, parents },
@@ -304,8 +304,13 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             read,
             multipoles: device.zeros(numbers, "multipoles")?,
             locals: device.zeros(numbers + within.0 * row(self.order), "locals")?,
-        });
-        Ok(())
+        }))
+    }
+
+    fn take(&mut self, made: Made) {
+        if let Ok(placed) = made.downcast::<Placed<T>>() {
+            self.placed = Some(*placed);
+        }
     }
 
     fn p2m(&mut self, base: &Base) -> Result<(), Error> {

@@ -285,7 +285,7 @@ impl Comm for Apart {
     fn size(&self) -> usize {
         self.0.size()
     }
-    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), Error> {
+    fn send(&self, to: usize, message: Arc<Vec<u8>>) -> Result<(), Error> {
         self.0.send(to, message)
     }
     fn receive(&self, from: usize) -> Result<Vec<u8>, Error> {

@@ -39,6 +39,16 @@ pub(crate) struct Device {
     points: Option<Points>,
     /// New points before they are settled.
     new: Option<New>,
+    /// Settled points before they are the current points.
+    ready: Option<Ready>,
+}
+
+/// Settled points, in their solver.
+enum Ready {
+    /// In the solver of the current points.
+    There { pick: Option<Vec<usize>>, counts: [usize; 2] },
+    /// In another one.
+    Apart(Points),
 }
 
 /// The solver on the device.
@@ -129,7 +139,7 @@ fn method(r: &Fmm, parts: &Parts, order: usize, ground: &Ground) -> Result<Box<d
 
 impl Device {
     pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts) -> Self {
-        Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, new: None }
+        Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, new: None, ready: None }
     }
 
     /// The settings of a solver of an order.
@@ -199,7 +209,7 @@ impl Device {
         let counts = [sources.len(), targets.count(sources.len())];
         let Some(tree) = tree else {
             let held = Held::Direct(self.sum(sources, targets)?);
-            self.points = Some(Points { held, counts });
+            self.ready = Some(Ready::Apart(Points { held, counts }));
             return Ok(placed);
         };
         let tree = match into_placed(tree) {
@@ -216,37 +226,26 @@ impl Device {
         let pick = if let DeviceTargets::Subset(s) = targets { Some(s) } else { None };
         let measured = solvers.iter().position(|(of, _)| *of == order).map(|at| solvers.swap_remove(at).1);
         drop(solvers);
-        let solver = match self.points.take() {
+        placed.report = tree.report().clone();
+        placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);
+        let (ready, lists) = match self.points.as_mut().map(|points| &mut points.held) {
             // A solver of the same order takes the new points.
-            Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, counts }) if there == order => {
-                if let Err(e) = solver.set_points(tree) {
-                    let held = Held::Fast { solver, order, pick, copy };
-                    self.points = Some(Points { held, counts });
-                    return Err(e);
-                }
-                solver
+            Some(Held::Fast { solver, order: there, .. }) if *there == order => {
+                let lists = solver.make(tree)?.lists;
+                (Ready::There { pick, counts }, lists)
             }
-            // The current points and solver stay if the new solver fails.
-            there => {
-                let made = match measured {
-                    Some(mut solver) => solver.set_points(tree).map(|()| solver),
-                    None => self.solver(order, tree),
+            _ => {
+                let solver = match measured {
+                    Some(mut solver) => solver.set_points(tree).map(|()| solver)?,
+                    None => self.solver(order, tree)?,
                 };
-                match made {
-                    Ok(solver) => solver,
-                    Err(e) => {
-                        self.points = there;
-                        return Err(e);
-                    }
-                }
+                let lists = solver.seconds().lists;
+                let held = Held::Fast { solver, order, pick, copy: OnceLock::new() };
+                (Ready::Apart(Points { held, counts }), lists)
             }
         };
-        placed.report = solver.report().clone();
-        placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);
-        (placed.seconds.lists, placed.seconds.operators) = (solver.seconds().lists, start.elapsed().as_secs_f64());
-        let held = Held::Fast { solver, order, pick, copy: OnceLock::new() };
-        self.points = Some(Points { held, counts });
-        self.choice.order = Some(order);
+        (placed.seconds.lists, placed.seconds.operators) = (lists, start.elapsed().as_secs_f64());
+        self.ready = Some(ready);
         Ok(placed)
     }
 
@@ -374,11 +373,30 @@ impl Engine for Device {
     }
 
     fn forget(&mut self) {
-        self.new = None;
+        (self.new, self.ready) = (None, None);
+        if let Some(Points { held: Held::Fast { solver, .. }, .. }) = &mut self.points {
+            solver.forget();
+        }
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
         self.settled(order, watch, Ok)
+    }
+    fn commit(&mut self) {
+        match (self.ready.take(), &mut self.points) {
+            (Some(Ready::There { pick, counts }), Some(points)) => {
+                points.counts = counts;
+                if let Held::Fast { solver, pick: there, copy, .. } = &mut points.held {
+                    solver.commit();
+                    (*there, *copy) = (pick, OnceLock::new());
+                }
+            }
+            (Some(Ready::Apart(fresh)), points) => *points = Some(fresh),
+            (Some(Ready::There { .. }) | None, _) => return,
+        }
+        if let Some(Points { held: Held::Fast { order, .. }, .. }) = &self.points {
+            self.choice.order = Some(*order);
+        }
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {

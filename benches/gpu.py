@@ -8,9 +8,10 @@ operators. The table shows the second run, FILE both (column `warm`: 0 or 1). `r
 if there is none. Times are medians of 20 evaluations. With arrays on the device, `apply` is the time of
 `Plan::apply_on_device` and `Plan::synchronize`, and `points` that of `Plan::set_points_on_device` (tree, lists and
 workspaces). With arrays on the host, `apply` includes all copies. Strengths and sums are f32 if the precision is f32.
-`whole` is the time of the process, `open` the part of it that opens the device. The case of the whole process runs one
-evaluation and no check. A process that has opened a device takes time to end, whatever it has done: behind the cases of
-whole processes, `empty ends` is the time in which a process ends that has opened the device and nothing else.
+`whole` is the time of the process, `open` the part of it that opens the device, `end` the part behind its output. The
+case of the whole process runs one evaluation and no check. A process that has opened a device takes time to end,
+whatever it has done: behind the cases of whole processes stands `end`, and as `empty` the time in which a process ends
+that has opened the device and nothing else.
 
 Orders are those whose errors keep the goals of docs/notes/gpu-performance.md for normal strengths. The strengths of the
 demo, uniform in (0, 1), have smaller errors. Rows by spherical harmonics keep the goals for strengths in (0, 1): there
@@ -110,12 +111,15 @@ def run(fmm, options, compared, folder):
     numbers = ["--numbers", "f32"] if "f32" in options else []
     command = [fmm, "run", "--backend", "cuda", "--json", "--cache", folder, *demo, *map(str, options), *numbers, *repeat]
     start = time.time()
-    done = subprocess.run(command, capture_output=True, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        said = time.time()
+        _, errors = process.communicate()
     whole = time.time() - start
-    if not done.stdout.strip():
-        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
-    row = json.loads(done.stdout)
-    row["seconds"]["whole"] = whole
+    if not line:
+        raise SystemExit(f"{' '.join(command)}: {errors}")
+    row = json.loads(line)
+    row["seconds"] |= {"whole": whole, "end": start + whole - said}
     return row
 
 
@@ -126,7 +130,7 @@ def main():
     parser.add_argument("--only", default="", help="cases whose names contain this")
     args = parser.parse_args()
     names = ["plan", "tree", "lists", "operators", "probe", "set_points", "apply", "p2m", "m2m", "m2l", "l2l", "l2p", "m2p",
-             "p2p", "open", "whole"]
+             "p2p", "open", "whole", "end"]
     print(f"{'case':<34} {'method':<14} {'p':>2} {'errors':>16}  {'compared':<15} {'ms':>8} {'reach':>6}", flush=True)
     # Rows are written as they come, so that a time limit leaves those before it.
     with tempfile.TemporaryDirectory() as folder, open(args.csv or os.devnull, "w", newline="") as file:
@@ -151,7 +155,7 @@ def main():
                               errors.get("gradient"), *[s.get(k) for k in names]])
                 file.flush()
             shown = "/".join(f"{e:.1e}" for _, e in sorted(errors.items(), reverse=True))
-            ends = f"  (empty ends {1e3 * empty_ends():.0f})" if compared == "whole - open" else ""
+            ends = f"  (end {1e3 * s['end']:.0f}, empty {1e3 * empty_ends():.0f})" if compared == "whole - open" else ""
             print(f"{name:<34} {row['method']:<14} {row['order'] or 0:>2} {shown:>16}  {compared:<15} {1e3 * value:>8.2f} "
                   f"{reach if reach else '':>6}{ends}", flush=True)
 

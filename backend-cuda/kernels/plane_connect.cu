@@ -98,16 +98,23 @@ extern "C" __global__ void plane_strong_fill(const Pyramid* pyramid, double thet
   });
 }
 
-// Fills the M2L rows of a level. `weak_starts` is indexed by box.
-extern "C" __global__ void plane_weak_fill(const Pyramid* pyramid, double theta, u32 level, const u64* starts,
-                                           const u64* ends, const u32* above, const u64* weak_starts, u32* weak) {
+// The strong couplings of a level.
+struct Strong {
+  const u64 *starts, *ends;
+  const u32* boxes;
+};
+
+// Fills all M2L rows. `levels`: the strong couplings of each level but the last. Rows are those of all boxes.
+extern "C" __global__ void plane_weak_fill(const Pyramid* pyramid, double theta, const Strong* levels,
+                                           const u64* weak_starts, u32* weak) {
   const Pyramid p = *pyramid;
-  const u32 first = level_start(level), t = first + warp_index();
-  if (t >= level_start(level + 1)) return;
+  const u32 t = warp_index();
+  if (t == 0 || t >= p.boxes) return;
   u64 at = weak_starts[t];
   if (at == weak_starts[t + 1]) return;
-  const u32 parent = (t - first) / 4;
-  for_candidates(p, theta, level, t, starts[parent], ends[parent], above, [&](bool, u32 s, bool far) {
+  const u32 level = level_of(t), parent = (t - level_start(level)) / 4;
+  const Strong above = levels[level - 1];
+  for_candidates(p, theta, level, t, above.starts[parent], above.ends[parent], above.boxes, [&](bool, u32 s, bool far) {
     const u32 votes = __ballot_sync(~0u, far);
     if (far) weak[at + __popc(votes & lanes_below())] = s;
     at += __popc(votes);

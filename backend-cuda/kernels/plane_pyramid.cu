@@ -2,17 +2,20 @@
 // in succession. One splitting in two of all boxes is a *half level*; a box between two half levels is a *segment*.
 //
 // Points are sorted by x and by y once. The place of a point in these orders is its x-rank and its y-rank. Each segment
-// holds its points in two lists, one by x-rank and one by y-rank, so the median of a segment is the middle of one list
-// and its bounds are the ends of both lists. Splitting cuts the list along the axis in the middle and splits the other
-// list stably by a comparison of ranks. Equal coordinates are ordered by the caller's index. No coordinate moves before
-// the last step.
+// holds its points in two lists: pairs (caller's index, y-rank) by x, and pairs (x-rank, y-rank) by y. So the median of a
+// segment is the middle of one list, and its bounds are the ends of both. Splitting cuts the list along the axis in the
+// middle and splits the other list stably by a comparison of ranks. Equal coordinates are ordered by the caller's index.
+// No coordinate moves before the last step.
 
-#include "shared/warp.cuh"
+#include "shared/look_back.cuh"
+#include "shared/pyramid.cuh"
 
 // Threads of a block, and items of a chunk of a list.
 #define THREADS 256
 #define CHUNK_ITEMS 8
 #define CHUNK (THREADS * CHUNK_ITEMS)
+// Pairs that a thread reads before it moves them.
+#define BATCH 4
 
 // The bits of a number, in the order of numbers. -0 becomes 0.
 __device__ __forceinline__ u64 ordered(double x) {
@@ -39,13 +42,18 @@ extern "C" __global__ void plane_ranks(const u32* order, u64 n, u32* rank) {
   if (i < n) rank[order[i]] = (u32)i;
 }
 
-// Both lists of the whole cloud: pairs (x-rank, y-rank) by x-rank and by y-rank.
-extern "C" __global__ void plane_pairs(const u32* order_y, const u32* rank_x, u64 n, uint2* by_x, uint2* by_y) {
+// The list by y of the whole cloud, and the y-rank of each x-rank, from the x-rank of each y-rank.
+extern "C" __global__ void plane_by_y(const u32* rank_x, u64 n, u32* rank_y, uint2* by_y) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  const uint2 pair = make_uint2(rank_x[order_y[i]], (u32)i);
-  by_y[i] = pair;
-  by_x[pair.x] = pair;
+  by_y[i] = make_uint2(rank_x[i], (u32)i);
+  rank_y[rank_x[i]] = (u32)i;
+}
+
+// The list by x of the whole cloud, from the index and the y-rank of each x-rank.
+extern "C" __global__ void plane_by_x(const u32* order_x, const u32* rank_y, u64 n, uint2* by_x) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) by_x[i] = make_uint2(order_x[i], rank_y[i]);
 }
 
 // Positions begin … end - 1 of a segment, and its middle.
@@ -64,20 +72,21 @@ __device__ __forceinline__ Segment segment_of(u32 begin, u32 end, u32 halvings, 
   return {begin, begin + (end - begin) / 2, end};
 }
 
-// Two buffers for the list by x-rank and two for the list by y-rank, and the sorted keys of both axes.
+// Two buffers for the list by x and two for the list by y, the x-rank of each y-rank, and the sorted keys of both axes.
 struct Orders {
-  uint2 *x[2], *y[2];
+  uint2 *x0, *x1, *y0, *y1;
+  const u32* rank_x;
   const u64 *keys_x, *keys_y;
   u64 low_x, low_y;
 };
 __device__ __forceinline__ double x_of(const Orders& o, u32 rank) { return number(o.keys_x[rank] + o.low_x); }
 __device__ __forceinline__ double y_of(const Orders& o, u32 rank) { return number(o.keys_y[rank] + o.low_y); }
 
-// The state of a segment. Bits 0 and 1: which buffer holds its list by x-rank, by y-rank. On odd half levels bit 2: the
+// The state of a segment. Bits 0 and 1: which buffer holds its list by x, by y. On odd half levels bit 2: the
 // axis across which the segment is split.
-#define IN_X(state) ((state) & 1)
-#define IN_Y(state) ((state) >> 1 & 1)
 #define AXIS(state) ((state) >> 2 & 1)
+__device__ __forceinline__ uint2* list_x(const Orders& o, u32 state) { return state & 1 ? o.x1 : o.x0; }
+__device__ __forceinline__ uint2* list_y(const Orders& o, u32 state) { return state & 2 ? o.y1 : o.y0; }
 
 // How a segment is split: the axis, and the rank at the middle. On even half levels also the axes of the two halves.
 struct Cut {
@@ -86,17 +95,20 @@ struct Cut {
 // The longer side: y only if it is really longer.
 __device__ __forceinline__ u32 longer(double width, double height) { return height > width; }
 
+// The x-rank of a pair of the list by x.
+__device__ __forceinline__ u32 x_rank(const Orders& o, uint2 pair) { return o.rank_x[pair.y]; }
+
 // The cut of a segment that is not empty. `x` and `y` are its lists.
 __device__ __forceinline__ Cut cut_of(const Orders& o, const uint2* x, const uint2* y, Segment s, bool odd, u32 axis) {
   Cut cut = {axis, 0, 0, 0};
   if (odd) {
-    cut.rank = axis ? y[s.middle].y : x[s.middle].x;
+    cut.rank = axis ? y[s.middle].y : x_rank(o, x[s.middle]);
     return cut;
   }
-  const double low_x = x_of(o, x[s.begin].x), high_x = x_of(o, x[s.end - 1].x);
+  const double low_x = x_of(o, x_rank(o, x[s.begin])), high_x = x_of(o, x_rank(o, x[s.end - 1]));
   const double low_y = y_of(o, y[s.begin].y), high_y = y_of(o, y[s.end - 1].y);
   cut.axis = longer(high_x - low_x, high_y - low_y);
-  cut.rank = cut.axis ? y[s.middle].y : x[s.middle].x;
+  cut.rank = cut.axis ? y[s.middle].y : x_rank(o, x[s.middle]);
   const double at = cut.axis ? y_of(o, cut.rank) : x_of(o, cut.rank);
   if (cut.axis) {
     cut.axis_low = longer(high_x - low_x, at - low_y);
@@ -109,79 +121,49 @@ __device__ __forceinline__ Cut cut_of(const Orders& o, const uint2* x, const uin
 }
 __device__ __forceinline__ bool is_low(Cut cut, uint2 pair) { return (cut.axis ? pair.y : pair.x) < cut.rank; }
 
-// Block b treats chunk b % chunks of segment b / chunks of the 2^half segments of half level `half`. Every thread gets
-// the cut of its segment.
-struct Part {
-  u32 k, chunk, begin, end;
-  Segment segment;
-  Cut cut;
-  u32 state;
-};
-__device__ __forceinline__ Part part_of(const Orders& o, u32 n, u32 half, u32 chunks, const u32* states) {
-  __shared__ Cut cut;
-  Part p;
-  p.k = blockIdx.x / chunks, p.chunk = blockIdx.x % chunks;
-  p.segment = segment_of(0, n, half, p.k);
-  p.begin = min(p.segment.begin + p.chunk * CHUNK, p.segment.end);
-  p.end = min(p.begin + CHUNK, p.segment.end);
-  p.state = states[p.k];
-  if (threadIdx.x == 0 && p.segment.begin < p.segment.end)
-    cut = cut_of(o, o.x[IN_X(p.state)], o.y[IN_Y(p.state)], p.segment, half % 2, AXIS(p.state));
-  __syncthreads();
-  p.cut = cut;
-  return p;
-}
-// The list that the cut does not halve in place.
-__device__ __forceinline__ const uint2* other_list(const Orders& o, const Part& p) {
-  return p.cut.axis ? o.x[IN_X(p.state)] : o.y[IN_Y(p.state)];
-}
-
 #define ORDERS                                                                                                     \
-  uint2 *x0, uint2 *x1, uint2 *y0, uint2 *y1, const u64 *keys_x, const u64 *keys_y, double low_x, double low_y
+  uint2 *x0, uint2 *x1, uint2 *y0, uint2 *y1, const u32 *rank_x, const u64 *keys_x, const u64 *keys_y, double low_x, \
+      double low_y
 #define THE_ORDERS \
-  { {x0, x1}, {y0, y1}, keys_x, keys_y, ordered(low_x), ordered(low_y) }
+  { x0, x1, y0, y1, rank_x, keys_x, keys_y, ordered(low_x), ordered(low_y) }
 
-// Counts the pairs of each chunk that go to the lower half.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    plane_count(ORDERS, u32 n, u32 half, u32 chunks, const u32* states, u32* counts) {
+// Splits the 2^half segments of half level `half`, each in `chunks` chunks: moves the pairs of the list that the cut does
+// not halve in place to its other buffer. Sets the states of the halves. lower[chunk], as in look_back.cuh, is for the
+// pairs that go to lower halves; these and the number of the next chunk behind them must be zeros before.
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+    plane_move(ORDERS, u32 n, u32 half, u32 chunks, const u32* states, volatile u64* lower, u32* states_below) {
+  __shared__ u32 own, of_warp[THREADS / 32], of_earlier;
+  __shared__ Cut own_cut;
   const Orders o = THE_ORDERS;
-  const Part p = part_of(o, n, half, chunks, states);
-  const uint2* from = other_list(o, p);
-  u32 mine = 0, total;
-  for (u32 i = p.begin + threadIdx.x; i < p.end; i += THREADS) mine += is_low(p.cut, from[i]);
-  block_exclusive(mine, total);
-  if (threadIdx.x == 0) counts[blockIdx.x] = total;
-}
-
-// Moves the pairs of each chunk to their halves, in the other buffer. Sets the states of the halves.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    plane_move(ORDERS, u32 n, u32 half, u32 chunks, const u32* states, const u32* counts, u32* states_below) {
-  __shared__ u32 of_warp[THREADS / 32];
-  const Orders o = THE_ORDERS;
-  const Part p = part_of(o, n, half, chunks, states);
   const u32 warp = threadIdx.x / 32;
-  if (p.chunk == 0 && threadIdx.x == 0) {
-    const u32 state = (p.state & 3) ^ (p.cut.axis ? 1 : 2);
-    states_below[2 * p.k] = state | p.cut.axis_low << 2;
-    states_below[2 * p.k + 1] = state | p.cut.axis_high << 2;
+  if (threadIdx.x == 0) own = atomicAdd((u32*)(lower + gridDim.x), 1u);
+  __syncthreads();
+  const u32 k = own / chunks, chunk = own % chunks, state = states[k];
+  const Segment s = segment_of(0, n, half, k);
+  const u32 begin = s.begin + chunk * CHUNK, end = min(begin + CHUNK, s.end);
+  if (begin >= s.end) return;
+  if (threadIdx.x == 0) {
+    own_cut = cut_of(o, list_x(o, state), list_y(o, state), s, half % 2, AXIS(state));
+    if (chunk == 0) {
+      const u32 below = (state & 3) ^ (own_cut.axis ? 1 : 2);
+      states_below[2 * k] = below | own_cut.axis_low << 2;
+      states_below[2 * k + 1] = below | own_cut.axis_high << 2;
+    }
   }
-  if (p.begin == p.end) return;
-  // Pairs of earlier chunks in the lower half.
-  u32 before = 0, earlier;
-  for (u32 c = threadIdx.x; c < p.chunk; c += THREADS) before += counts[p.k * chunks + c];
-  block_exclusive(before, earlier);
-
-  const uint2* from = other_list(o, p);
-  uint2* to = p.cut.axis ? o.x[!IN_X(p.state)] : o.y[!IN_Y(p.state)];
-  const u32 first = p.begin + warp * (32 * CHUNK_ITEMS) + lane_id();
+  __syncthreads();
+  const Cut cut = own_cut;
+  const uint2* from = cut.axis ? list_x(o, state) : list_y(o, state);
+  uint2* to = cut.axis ? list_x(o, ~state) : list_y(o, ~state);
+  from += begin;
+  const u32 items = end - begin, first = warp * (32 * CHUNK_ITEMS) + lane_id();
   uint2 pair[CHUNK_ITEMS];
   u32 rank[CHUNK_ITEMS], low = 0, count = 0;
 #pragma unroll
   for (int i = 0; i < CHUNK_ITEMS; ++i)
-    if (first + 32 * i < p.end) pair[i] = from[first + 32 * i];
+    if (first + 32 * i < items) pair[i] = from[first + 32 * i];
 #pragma unroll
   for (int i = 0; i < CHUNK_ITEMS; ++i) {
-    const bool mine = first + 32 * i < p.end && is_low(p.cut, pair[i]);
+    const bool mine = first + 32 * i < items && is_low(cut, pair[i]);
     const u32 votes = __ballot_sync(~0u, mine);
     rank[i] = count + __popc(votes & lanes_below());
     low |= (u32)mine << i;
@@ -189,126 +171,128 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   if (lane_id() == 0) of_warp[warp] = count;
   __syncthreads();
-  for (u32 w = 0; w < warp; ++w) earlier += of_warp[w];
+  u32 earlier = 0, all = 0;
+  for (u32 w = 0; w < THREADS / 32; ++w) {
+    if (w == warp) earlier = all;
+    all += of_warp[w];
+  }
+  if (warp == 0) {
+    const u64 before = count_before(chunk, all, lower + k * chunks);
+    if (lane_id() == 0) of_earlier = (u32)before;
+  }
+  __syncthreads();
+  earlier += of_earlier;
+  // Where the first lower and the first upper pair of the chunk would go.
+  uint2 *lows = to + s.begin, *highs = to + s.middle + chunk * CHUNK;
 #pragma unroll
   for (int i = 0; i < CHUNK_ITEMS; ++i) {
     const u32 at = first + 32 * i, r = earlier + rank[i];
-    if (at < p.end) to[low >> i & 1 ? p.segment.begin + r : p.segment.middle + (at - p.segment.begin - r)] = pair[i];
+    if (at < items) (low >> i & 1 ? lows + r : highs + at - r)[0] = pair[i];
   }
 }
 
-// A point in its final place.
-struct Place {
-  const u32* order_x;
+// The caller's points, sources before targets, and their final places.
+#define PLACES const double *sources, u32 count, const double *targets, double *x, double *y, u32 *order
+#define THE_PLACES \
+  { (const double2*)sources, (const double2*)targets, count, x, y, order }
+struct Places {
+  const double2 *sources, *targets;
+  u32 count;
   double *x, *y;
   u32* order;
 };
-__device__ __forceinline__ void put(const Orders& o, const Place& to, u32 i, uint2 pair) {
-  to.x[i] = x_of(o, pair.x);
-  to.y[i] = y_of(o, pair.y);
-  to.order[i] = to.order_x[pair.x];
+
+// Puts the points of pairs first, first + stride, … before `end` of a list by x, from position `at` of the tree on. All
+// reads of a batch are under way at once. -0 becomes 0.
+__device__ __forceinline__ void put(const Places& to, u32 at, const uint2* list, u32 first, u32 end, u32 stride) {
+  for (u32 i = first; i < end; i += BATCH * stride) {
+    double2 point[BATCH];
+    u32 index[BATCH];
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) {
+      if (i + k * stride >= end) break;
+      index[k] = list[i + k * stride].x;
+      point[k] = index[k] < to.count ? to.sources[index[k]] : to.targets[index[k] - to.count];
+    }
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) {
+      if (i + k * stride >= end) break;
+      const u32 j = at + i + k * stride;
+      to.x[j] = point[k].x + 0.0, to.y[j] = point[k].y + 0.0, to.order[j] = index[k];
+    }
+  }
 }
 
-// Writes the points of all segments of half level `half`, by x-rank.
+// Writes the points of all segments of half level `half`, by x.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    plane_put(ORDERS, u32 n, u32 half, u32 chunks, const u32* states, const u32* order_x, double* x, double* y,
-              u32* order) {
+    plane_put(ORDERS, u32 n, u32 half, u32 chunks, const u32* states, PLACES) {
   const Orders o = THE_ORDERS;
-  const Place to = {order_x, x, y, order};
   const u32 k = blockIdx.x / chunks;
   const Segment s = segment_of(0, n, half, k);
   const u32 begin = min(s.begin + blockIdx.x % chunks * CHUNK, s.end), end = min(begin + CHUNK, s.end);
-  const uint2* from = o.x[IN_X(states[k])];
-  for (u32 i = begin + threadIdx.x; i < end; i += THREADS) put(o, to, i, from[i]);
+  put(THE_PLACES, 0, list_x(o, states[k]), begin + threadIdx.x, end, THREADS);
 }
 
-// Most points of a segment that a block splits in shared memory, and its threads.
-#define SMALL 4096
-#define SMALL_THREADS 512
-#define SMALL_ITEMS (SMALL / SMALL_THREADS)
+// Splits a segment of both lists in shared memory. `upper` has room for the upper half. Lower pairs move
+// towards the beginning, so they never overwrite pairs that are not read yet. One warp.
+__device__ __forceinline__ void halve(uint2* by_x, uint2* by_y, uint2* upper, Segment s, Cut cut) {
+  uint2* list = cut.axis ? by_x : by_y;
+  u32 before = 0;
+  for (u32 first = s.begin + lane_id(); first - lane_id() < s.end; first += 32 * BATCH) {
+    uint2 pair[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i)
+      if (first + 32 * i < s.end) pair[i] = list[first + 32 * i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const u32 at = first + 32 * i;
+      const bool low = at < s.end && is_low(cut, pair[i]);
+      const u32 votes = __ballot_sync(~0u, low), r = before + __popc(votes & lanes_below());
+      if (low)
+        list[s.begin + r] = pair[i];
+      else if (at < s.end)
+        upper[at - s.begin - r] = pair[i];
+      before += __popc(votes);
+    }
+  }
+  __syncwarp();
+  for (u32 i = s.middle + lane_id(); i < s.end; i += 32) list[i] = upper[i - s.middle];
+  __syncwarp();
+}
 
 extern __shared__ __align__(16) unsigned char memory[];
 
 // Splits segment blockIdx.x of half level `half` on `more` further half levels in shared memory, and writes its points.
-// Dynamic shared memory: two lists of SMALL pairs.
-extern "C" __global__ void __launch_bounds__(SMALL_THREADS)
-    plane_split_small(ORDERS, u32 n, u32 half, u32 more, const u32* states, const u32* order_x, double* x, double* y,
-                      u32* order) {
-  // The rank at the middle of each segment, with its axis in the highest bit; the pairs in lower halves before it; its
-  // axis on odd half levels.
-  __shared__ u32 cuts[SMALL], lower_before[SMALL];
-  __shared__ u8 axes[SMALL];
-  __shared__ u32 of_warp[SMALL_THREADS / 32];
+// One warp. Dynamic shared memory: two and a half lists of as many pairs as the segment has.
+extern "C" __global__ void __launch_bounds__(32)
+    plane_split_small(ORDERS, u32 n, u32 half, u32 more, const u32* states, PLACES) {
   const Orders o = THE_ORDERS;
   const Segment own = segment_of(0, n, half, blockIdx.x);
-  const u32 size = own.end - own.begin, state = states[blockIdx.x], warp = threadIdx.x / 32;
-  uint2 *by_x = (uint2*)memory, *by_y = by_x + SMALL;
-  for (u32 i = threadIdx.x; i < size; i += SMALL_THREADS) {
-    by_x[i] = o.x[IN_X(state)][own.begin + i];
-    by_y[i] = o.y[IN_Y(state)][own.begin + i];
+  const u32 size = own.end - own.begin, state = states[blockIdx.x], odd = half % 2;
+  uint2 *by_x = (uint2*)memory, *by_y = by_x + size, *upper = by_y + size;
+  for (u32 i = lane_id(); i < size; i += 32) {
+    by_x[i] = list_x(o, state)[own.begin + i];
+    by_y[i] = list_y(o, state)[own.begin + i];
   }
-  if (threadIdx.x == 0) axes[0] = AXIS(state);
-  // The segment of each item: a warp has consecutive items, 32 at a time.
-  const u32 first = warp * (32 * SMALL_ITEMS) + lane_id();
-  u32 k[SMALL_ITEMS], begin[SMALL_ITEMS], end[SMALL_ITEMS];
-#pragma unroll
-  for (int i = 0; i < SMALL_ITEMS; ++i) k[i] = 0, begin[i] = 0, end[i] = size;
-  __syncthreads();
-
-  for (u32 level = 0; level < more; ++level) {
-    const bool odd = (half + level) % 2;
-    // Axes are written on even half levels and read on odd ones.
-    for (u32 s = threadIdx.x; s < 1u << level; s += SMALL_THREADS) {
-      const Segment segment = segment_of(0, size, level, s);
-      if (segment.begin == segment.end) continue;
-      const Cut cut = cut_of(o, by_x, by_y, segment, odd, odd ? axes[s] : 0);
-      cuts[s] = cut.rank | cut.axis << 31;
-      if (!odd) axes[2 * s] = cut.axis_low, axes[2 * s + 1] = cut.axis_high;
+  __syncwarp();
+  const auto split = [&](u32 begin, u32 end, u32 axis) {
+    const Segment s = segment_of(begin, end, 0, 0);
+    if (begin < end) halve(by_x, by_y, upper, s, cut_of(o, by_x, by_y, s, true, axis));
+  };
+  if (odd) split(0, size, AXIS(state));
+  for (u32 done = odd; done < more; done += 2) {
+    for (u32 k = 0; k < 1u << done; ++k) {
+      const Segment s = segment_of(0, size, done, k);
+      if (s.begin == s.end) continue;
+      const Cut cut = cut_of(o, by_x, by_y, s, false, 0);
+      halve(by_x, by_y, upper, s, cut);
+      if (done + 1 == more) continue;
+      split(s.begin, s.middle, cut.axis_low);
+      split(s.middle, s.end, cut.axis_high);
     }
-    __syncthreads();
-    uint2 pair[SMALL_ITEMS];
-    u32 rank[SMALL_ITEMS], low = 0, axis = 0, count = 0;
-#pragma unroll
-    for (int i = 0; i < SMALL_ITEMS; ++i) {
-      const u32 at = first + 32 * i;
-      bool mine = false;
-      if (at < size) {
-        const u32 cut = cuts[k[i]];
-        axis |= (cut >> 31) << i;
-        pair[i] = cut >> 31 ? by_x[at] : by_y[at];
-        mine = (cut >> 31 ? pair[i].y : pair[i].x) < (cut & ~(1u << 31));
-      }
-      const u32 votes = __ballot_sync(~0u, mine);
-      rank[i] = count + __popc(votes & lanes_below());
-      low |= (u32)mine << i;
-      count += __popc(votes);
-    }
-    if (lane_id() == 0) of_warp[warp] = count;
-    __syncthreads();
-    u32 earlier = 0;
-    for (u32 w = 0; w < warp; ++w) earlier += of_warp[w];
-#pragma unroll
-    for (int i = 0; i < SMALL_ITEMS; ++i) {
-      rank[i] += earlier;
-      if (first + 32 * i < size && first + 32 * i == begin[i]) lower_before[k[i]] = rank[i];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < SMALL_ITEMS; ++i) {
-      const u32 at = first + 32 * i;
-      if (at >= size) continue;
-      const u32 middle = begin[i] + (end[i] - begin[i]) / 2, r = rank[i] - lower_before[k[i]];
-      const u32 to = low >> i & 1 ? begin[i] + r : middle + (at - begin[i] - r);
-      (axis >> i & 1 ? by_x : by_y)[to] = pair[i];
-      if (at < middle)
-        end[i] = middle, k[i] = 2 * k[i];
-      else
-        begin[i] = middle, k[i] = 2 * k[i] + 1;
-    }
-    __syncthreads();
   }
-  const Place to = {order_x, x, y, order};
-  for (u32 i = threadIdx.x; i < size; i += SMALL_THREADS) put(o, to, own.begin + i, by_x[i]);
+  put(THE_PLACES, own.begin, by_x, lane_id(), size, 32);
 }
 
 // The first point of each of 2^halvings leaves, and the number of points.
@@ -410,11 +394,9 @@ extern "C" __global__ void plane_shrink_leaves(const double* x, const double* y,
   center[k] = c;
 }
 
-// Bounds, centres and radii of `boxes` boxes from `first` on, the boxes of one level, from their children.
-extern "C" __global__ void plane_shrink(u32 first, u32 boxes, Bounds* bounds, double2* center, double* radius) {
-  const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
-  if (k >= boxes) return;
-  const u32 box = first + k, child = 4 * box + 1;
+// Bounds, centre and radius of a box from its children.
+__device__ __forceinline__ void shrink(u32 box, Bounds* bounds, double2* center, double* radius) {
+  const u32 child = 4 * box + 1;
   Bounds b = nothing();
   for (u32 c = child; c < child + 4; ++c) b = join(b, bounds[c]);
   const double2 at = center_of(b);
@@ -428,4 +410,13 @@ extern "C" __global__ void plane_shrink(u32 first, u32 boxes, Bounds* bounds, do
   radius[box] = (reach < most ? reach : most) + rounding(b);
   bounds[box] = b;
   center[box] = at;
+}
+// Bounds, centres and radii of the boxes of a level from their children; by a single block, of all levels above too.
+extern "C" __global__ void plane_shrink(u32 level, Bounds* bounds, double2* center, double* radius) {
+  const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
+  for (;; --level) {
+    if (k < 1u << 2 * level) shrink(level_start(level) + k, bounds, center, radius);
+    if (gridDim.x > 1 || level == 0) return;
+    __syncthreads();
+  }
 }

@@ -45,7 +45,10 @@ extern "C" __global__ void __launch_bounds__(256) bounds(const double* points, u
   Bounds mine = nothing();
   const u64 stride = (u64)gridDim.x * blockDim.x;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
-    for (u32 a = 0; a < dim; ++a) {
+    // With a fixed number of rounds, the bounds stay in registers.
+#pragma unroll
+    for (u32 a = 0; a < 3; ++a) {
+      if (a >= dim) break;
       const double x = points[dim * i + a];
       mine.low[a] = fmin(mine.low[a], x);
       mine.high[a] = fmax(mine.high[a], x);

@@ -3,7 +3,7 @@
 // it where its digits begin (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022). `sort_runs` can
 // afterwards sort runs of keys that agree in all digits sorted by.
 
-#include "shared/warp.cuh"
+#include "shared/look_back.cuh"
 
 #define DIGITS 256
 #define THREADS 256
@@ -58,16 +58,14 @@ extern "C" __global__ void __launch_bounds__(DIGITS) sort_starts(u64* counts) {
   *mine = before;
 }
 
-// The state of a digit in a tile: 0 (not known yet); OF_TILE | (count in this tile); or UP_TO_TILE | (count in this
-// tile and all tiles before it).
-#define OF_TILE (1ull << 62)
-#define UP_TO_TILE (2ull << 62)
-#define COUNT_OF (OF_TILE - 1)
+// Tiles that each digit asks at once for their counts.
+#define ASKED 8
 
-// One pass. starts: the starts of the digits of this pass. states[tile · DIGITS + digit] and the number of the next tile
-// behind them must be zeros before; the same numbers of `next_states` become zeros. Without `values`, the values are the
-// positions of the keys. A warp has consecutive items, 32 at a time, so that ranks follow the order of the items.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// One pass. starts: the starts of the digits of this pass. states[tile · DIGITS + digit], as in look_back.cuh, and the
+// number of the next tile behind them must be zeros before; the same numbers of `next_states` become zeros. Without
+// `values`, the values are the positions of the keys. A warp has consecutive items, 32 at a time, so that ranks follow
+// the order of the items.
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     sort_pass(const u64* keys, const u32* values, u64 n, u32 shift, const u64* starts, volatile u64* states,
               u64* next_states, u64* keys_out, u32* values_out) {
   // Number of items with each digit: first in each warp, then in all warps before it. The last digit is for items
@@ -75,8 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ u32 count[WARPS][DIGITS + 1];
   __shared__ u64 staged[TILE];
   // local: where each digit begins in the tile. offset: what to add to a place in the tile to get the final place.
-  __shared__ u32 local[DIGITS];
-  __shared__ u64 offset[DIGITS];
+  __shared__ u32 local[DIGITS], offset[DIGITS];
   __shared__ u32 own_tile;
   const u32 warp = threadIdx.x / 32, digit = threadIdx.x;
   if (threadIdx.x == 0) own_tile = atomicAdd((u32*)(states + (u64)gridDim.x * DIGITS), 1u);
@@ -86,18 +83,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const u32 tile = own_tile;
   next_states[(u64)tile * DIGITS + digit] = 0;
   if (tile == 0 && digit == 0) next_states[(u64)gridDim.x * DIGITS] = 0;
-  const u64 begin = (u64)tile * TILE, first = begin + warp * (32 * ITEMS) + lane_id();
-  const u32 items = (u32)min((u64)TILE, n - begin);
+  const u64 begin = (u64)tile * TILE;
+  const u32 items = (u32)min((u64)TILE, n - begin), first = warp * (32 * ITEMS) + lane_id();
   u64 key[ITEMS];
   u32 rank[ITEMS];
 #pragma unroll
-  for (int i = 0; i < ITEMS; ++i) {
-    const u64 at = first + i * 32;
-    key[i] = at < n ? keys[at] : 0;
-  }
+  for (int i = 0; i < ITEMS; ++i) key[i] = first + i * 32 < items ? keys[begin + first + i * 32] : 0;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    const u32 d = first + i * 32 < n ? digit_of(key[i], shift) : DIGITS;
+    const u32 d = first + i * 32 < items ? digit_of(key[i], shift) : DIGITS;
     const u32 same = lanes_with(d);
     const u32 before = count[warp][d];
     __syncwarp();
@@ -116,27 +110,31 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   volatile u64* state = states + (u64)tile * DIGITS + digit;
   *state = (tile == 0 ? UP_TO_TILE : OF_TILE) | sum;
   u32 all;
-  local[digit] = block_exclusive(sum, all);
-  u64 before = 0;
-  for (u32 t = tile; t > 0;) {
-    const u64 said = states[(u64)(t - 1) * DIGITS + digit];
-    if (said == 0) continue;
-    before += said & COUNT_OF;
-    if (said >= UP_TO_TILE) break;
-    --t;
-  }
-  if (tile > 0) *state = UP_TO_TILE | (before + sum);
-  offset[digit] = starts[digit] + before - local[digit];
+  const u32 own = block_exclusive(sum, all);
+  local[digit] = own;
   __syncthreads();
-
   // Sort within the tile first, so that neighbouring threads write neighbouring places.
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    if (first + i * 32 >= n) continue;
+    if (first + i * 32 >= items) continue;
     const u32 d = digit_of(key[i], shift);
     rank[i] += local[d] + count[warp][d];
     staged[rank[i]] = key[i];
   }
+  u32 before = 0;
+  for (u32 t = tile; t > 0;) {
+    u64 said[ASKED];
+#pragma unroll
+    for (u32 i = 0; i < ASKED; ++i) said[i] = i < t ? states[(u64)(t - 1 - i) * DIGITS + digit] : UP_TO_TILE;
+#pragma unroll
+    for (u32 i = 0; i < ASKED; ++i) {
+      if (t == 0 || said[i] == 0) break;
+      before += (u32)(said[i] & COUNT_OF);
+      t = said[i] >= UP_TO_TILE ? 0 : t - 1;
+    }
+  }
+  if (tile > 0) *state = UP_TO_TILE | (before + sum);
+  offset[digit] = (u32)starts[digit] + before - own;
   __syncthreads();
   u32 to[ITEMS];
 #pragma unroll
@@ -144,15 +142,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const u32 at = threadIdx.x + i * THREADS;
     if (at >= items) continue;
     const u64 k = staged[at];
-    to[i] = (u32)(offset[digit_of(k, shift)] + at);
+    to[i] = offset[digit_of(k, shift)] + at;
     keys_out[to[i]] = k;
   }
   __syncthreads();
   u32* staged_values = (u32*)staged;
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    const u64 at = first + i * 32;
-    if (at < n) staged_values[rank[i]] = values ? values[at] : (u32)at;
+    const u64 at = begin + first + i * 32;
+    if (first + i * 32 < items) staged_values[rank[i]] = values ? values[at] : (u32)at;
   }
   __syncthreads();
 #pragma unroll

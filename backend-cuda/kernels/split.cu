@@ -2,6 +2,7 @@
 // fmm-tree/src/build.rs.
 
 #include "shared/boxes.cuh"
+#include "shared/look_back.cuh"
 
 // The fate of a box: kept as a leaf, split, or not yet decided.
 #define KEEP 0
@@ -111,29 +112,6 @@ __device__ u32 end_of(uint2 range, const u64* keys, u32 level, u32 octant) {
   return lo;
 }
 
-// What is known of the number of children of a tile of boxes: nothing (0); the number in the tile; or the number in the
-// tile and all tiles before it.
-#define OF_TILE (1ull << 62)
-#define UP_TO_TILE (2ull << 62)
-#define COUNT_OF (OF_TILE - 1)
-
-// The number of children in all tiles before this one. The lanes of a warp ask 32 tiles at once.
-__device__ u64 before_tile(u32 tile, volatile u64* states) {
-  u64 before = 0;
-  for (u32 end = tile; end > 0;) {
-    const u64 said = lane_id() < end ? states[end - 1 - lane_id()] : UP_TO_TILE;
-    const u32 whole = __ballot_sync(~0u, said >= UP_TO_TILE), unknown = __ballot_sync(~0u, said == 0);
-    // The nearest tile that knows of all tiles before it; the lanes up to that tile.
-    const u32 wanted = whole == 0 ? ~0u : (whole ^ (whole - 1));
-    if (unknown & wanted) continue;
-    const u64 sum = warp_inclusive(wanted >> lane_id() & 1 ? said & COUNT_OF : 0);
-    before += __shfl_sync(~0u, sum, 31);
-    if (whole != 0) break;
-    end -= 32;
-  }
-  return before;
-}
-
 // Writes the children of the boxes of a level, and the entry of `level_start` behind them. A tile has 32 boxes, with eight
 // lanes per box. states[tile] and *next_tile must be zeros before.
 extern "C" __global__ void __launch_bounds__(256)
@@ -175,11 +153,9 @@ extern "C" __global__ void __launch_bounds__(256)
     const u32 mine = __ballot_sync(~0u, some) >> (lane_id() & ~7u) & 0xff;
     u32 in_tile;
     const u32 at = block_exclusive((u32)some, in_tile);
-    if (threadIdx.x == 0) states[tile] = (tile == 0 ? UP_TO_TILE : OF_TILE) | in_tile;
     if (threadIdx.x < 32) {
-      const u64 before = before_tile(tile, states);
+      const u64 before = count_before(tile, in_tile, states);
       if (threadIdx.x == 0) {
-        if (tile > 0) states[tile] = UP_TO_TILE | (before + in_tile);
         if (tile == tiles - 1) level_start[level + 2] = children + before + in_tile;
         children_before = before;
       }

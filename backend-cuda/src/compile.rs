@@ -31,11 +31,12 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 23] = [
+const HEADERS: [(&CStr, &str); 24] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/reciprocal.cuh", include_str!("../kernels/shared/reciprocal.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
+    (c"shared/look_back.cuh", include_str!("../kernels/shared/look_back.cuh")),
     (c"shared/frame.cuh", include_str!("../kernels/shared/frame.cuh")),
     (c"shared/tree.cuh", include_str!("../kernels/shared/tree.cuh")),
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),

@@ -41,33 +41,27 @@ pub(crate) struct Primitives {
     sort: Functions,
 }
 
-/// Keys to sort.
-pub(crate) struct Fresh<'a> {
-    pub keys: &'a mut Buffer<u64>,
-    /// Become the original positions of the keys.
-    pub values: &'a mut Buffer<u32>,
-    /// Number of keys.
-    pub n: usize,
-    /// Bits of a key.
-    pub bits: u32,
+/// The bits by which some sets of keys are sorted before runs of agreeing keys are sorted one by one.
+pub(crate) struct Leading<const K: usize> {
+    /// The first of the leading bits of each set; 0: all bits.
+    pub from: [u32; K],
+    /// For each set the keys of a sample that agree in the leading bits; then whether a run was too long.
+    found: Buffer<u32>,
 }
 
-impl Fresh<'_> {
-    /// The bits behind the leading bits.
-    fn shift(&self) -> u32 {
-        self.bits.saturating_sub((self.n.max(1).ilog2() + EXTRA_BITS).next_multiple_of(DIGIT_BITS))
+impl<const K: usize> Leading<K> {
+    /// All bits of all sets.
+    pub fn all(self) -> Self {
+        Leading { from: [0; K], ..self }
     }
-    /// Whether a sample tells how many keys agree in the leading bits.
-    fn sampled(&self) -> bool {
-        self.n >= MIN_SAMPLED_KEYS && self.shift() > 0
-    }
-    /// Whether the leading bits tell most keys apart, if `agree` keys of the sample agree in them.
-    fn differ(&self, agree: u32) -> bool {
-        // The number to expect if each key agrees with MAX_AGREEING other keys, but at most half of the sample.
-        let sample = SAMPLE_KEYS as f64;
-        let most = (MAX_AGREEING * (1.0 + sample * sample / self.n as f64)).min(0.5 * sample);
-        self.sampled() && agree as f64 <= most
-    }
+}
+
+/// Whether leading bits tell most of `n` keys apart, if `agree` keys of the sample agree in them.
+fn differ(n: usize, agree: u32) -> bool {
+    // The number to expect if each key agrees with MAX_AGREEING other keys, but at most half of the sample.
+    let sample = SAMPLE_KEYS as f64;
+    let most = (MAX_AGREEING * (1.0 + sample * sample / n as f64)).min(0.5 * sample);
+    agree as f64 <= most
 }
 
 impl Primitives {
@@ -103,43 +97,71 @@ impl Primitives {
         Ok(numbers)
     }
 
-    /// Sorts sets of keys stably. If the leading bits tell most keys of a set apart, only these bits are sorted, and
-    /// each run of keys that agree in them is then sorted by one thread. Waits for the device, once or twice for all
-    /// sets.
-    pub fn sort_fresh(&self, sets: &mut [Fresh]) -> Result<(), Error> {
-        if !sets.iter().any(Fresh::sampled) {
-            return sets.iter_mut().try_for_each(|set| self.sort(set.keys, set.values, true, set.n, 0..set.bits));
-        }
+    /// The leading bits of sets of `n` keys with so many `bits`: those that tell most keys apart, by a sample. Waits for
+    /// the device, unless the sets are small.
+    pub fn leading<const K: usize>(
+        &self,
+        keys: [&Buffer<u64>; K],
+        n: usize,
+        bits: [u32; K],
+    ) -> Result<Leading<K>, Error> {
         let device = &self.device;
-        // For each set the keys of a sample that agree in the leading bits, and the runs that were too long.
-        let found: Buffer<u32> = device.zeros(2 * sets.len(), "runs of a sort")?;
-        for (k, set) in sets.iter().enumerate().filter(|(_, set)| set.sampled()) {
-            let args = [(&*set.keys).into(), (set.n as u64).into(), set.shift().into(), found.at(2 * k)];
+        let wanted = (n.max(1).ilog2() + EXTRA_BITS).next_multiple_of(DIGIT_BITS);
+        let mut from = bits.map(|bits| if n < MIN_SAMPLED_KEYS { 0 } else { bits.saturating_sub(wanted) });
+        let found: Buffer<u32> = device.zeros(K + 1, "runs of a sort")?;
+        for (k, &from) in from.iter().enumerate().filter(|(_, from)| **from > 0) {
+            let args = [keys[k].into(), (n as u64).into(), from.into(), found.at(k)];
             // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in the sample.
             unsafe { device.launch(&self.sort, "sort_sample", (1, 1), 1024, &args)? };
         }
-        let agreeing = device.download(&found, "runs of a sort")?;
-        let leading: Vec<bool> = sets.iter().zip(agreeing.chunks(2)).map(|(set, found)| set.differ(found[0])).collect();
-        for (k, set) in sets.iter_mut().enumerate() {
-            let shift = if leading[k] { set.shift() } else { 0 };
-            self.sort(set.keys, set.values, true, set.n, shift..set.bits)?;
-            if leading[k] {
-                let args = [(&*set.keys).into(), (&*set.values).into(), (set.n as u64).into(), shift.into()];
-                let (args, grid) = ([&args[..], &[found.at(2 * k + 1)]].concat(), (blocks(set.n, SORT_BLOCK)?, 1));
-                // SAFETY: arguments as in sort.cu; there are n keys and values.
-                unsafe { device.launch(&self.sort, "sort_runs", grid, SORT_BLOCK as u32, &args)? };
-            }
+        if from != [0; K] {
+            let agreeing = device.download_range(&found, 0..K, "runs of a sort")?;
+            from.iter_mut().zip(agreeing).filter(|(_, agree)| !differ(n, *agree)).for_each(|(from, _)| *from = 0);
         }
-        if !leading.contains(&true) {
+        Ok(Leading { from, found })
+    }
+
+    /// Enqueues a stable sort of set `k` of `leading`, which has so many `bits`, by its leading bits and then within runs.
+    /// `fresh` as for [`sort`](Primitives::sort). [`complete`](Primitives::complete) tells whether no run was too long.
+    pub fn sort_leading<const K: usize>(
+        &self,
+        leading: &Leading<K>,
+        (k, bits): (usize, u32),
+        (keys, values): (&mut Buffer<u64>, &mut Buffer<u32>),
+        fresh: bool,
+        n: usize,
+    ) -> Result<(), Error> {
+        let from = leading.from[k];
+        self.sort(keys, values, fresh, n, from..bits)?;
+        if from == 0 {
             return Ok(());
         }
-        let long = device.download(&found, "runs of a sort")?;
-        for (k, set) in sets.iter_mut().enumerate() {
-            if !leading[k] || long[2 * k + 1] == 0 {
-                continue;
-            }
+        let args = [(&*keys).into(), (&*values).into(), (n as u64).into(), from.into(), leading.found.at(K)];
+        // SAFETY: arguments as in sort.cu; there are n keys and values.
+        unsafe { self.device.launch(&self.sort, "sort_runs", (blocks(n, SORT_BLOCK)?, 1), SORT_BLOCK as u32, &args) }
+    }
+
+    /// Whether the sets sorted by their leading bits have become sorted. Waits for the device, unless all bits were
+    /// sorted by.
+    pub fn complete<const K: usize>(&self, leading: &Leading<K>) -> Result<bool, Error> {
+        let known = leading.from == [0; K];
+        Ok(known || self.device.download_range(&leading.found, K..K + 1, "runs of a sort")?[0] == 0)
+    }
+
+    /// Sorts keys stably; values become the original positions. If the leading bits tell most keys apart, only these
+    /// bits are sorted, and each run of keys that agree in them is then sorted by one thread. Waits for the device twice.
+    pub fn sort_fresh(
+        &self,
+        keys: &mut Buffer<u64>,
+        values: &mut Buffer<u32>,
+        n: usize,
+        bits: u32,
+    ) -> Result<(), Error> {
+        let leading = self.leading([&*keys], n, [bits])?;
+        self.sort_leading(&leading, (0, bits), (keys, values), true, n)?;
+        if !self.complete(&leading)? {
             // The partial sort has kept equal keys in their original order, so sort again.
-            self.sort(set.keys, set.values, false, set.n, 0..set.bits)?;
+            self.sort(keys, values, false, n, 0..bits)?;
         }
         Ok(())
     }

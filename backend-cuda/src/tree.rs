@@ -4,7 +4,7 @@
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::ends;
 use crate::points::{CallerPoints, Sample};
-use crate::primitives::{Fresh, Primitives};
+use crate::primitives::Primitives;
 use crate::programs;
 use crate::ranks::{DeviceShared, Ranks};
 use crate::split::{Boxes, Split};
@@ -282,7 +282,7 @@ impl Builder<'_> {
             let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
         }
-        self.primitives.sort_fresh(&mut [Fresh { keys: &mut keys, values: &mut order, n, bits: KEY_BITS }])?;
+        self.primitives.sort_fresh(&mut keys, &mut order, n, KEY_BITS)?;
         // The largest array comes when the work of the sort is gone.
         let xyz = self.device.alloc(3 * n, "points in tree order")?;
         let args = [rows, (&order).into(), count, (&xyz).into()];

@@ -75,26 +75,11 @@ impl Device {
 
     /// [`load`](Device::load) of a program without parameters. `program` is called only on the first use of `name`.
     pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
-        self.known(name, || self.load(&program()))
-    }
-
-    /// [`load_sharing`](Device::load_sharing) of a program without parameters, under a name of its own.
-    pub(crate) fn fixed_sharing(
-        &self,
-        name: &'static str,
-        program: fn() -> Program,
-        bytes: usize,
-    ) -> Result<Functions, Error> {
-        self.known(name, || self.load_sharing(&program(), bytes))
-    }
-
-    /// The functions under a name. `load` is called on the first use of the name.
-    fn known(&self, name: &'static str, load: impl FnOnce() -> Result<Functions, Error>) -> Result<Functions, Error> {
         let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         if let Some(functions) = known {
             return Ok(functions);
         }
-        let functions = load()?;
+        let functions = self.load(&program())?;
         self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
         Ok(functions)
     }

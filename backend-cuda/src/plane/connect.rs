@@ -61,6 +61,12 @@ struct Strong {
 }
 
 impl Strong {
+    /// As `Strong` in `plane_connect.cu`.
+    fn addresses(&self) -> [u64; 3] {
+        let starts = self.starts.address();
+        let ends = self.ends.as_ref().map_or(starts + size_of::<u64>() as u64, Buffer::address);
+        [starts, ends, self.boxes.address()]
+    }
     /// Where rows start and end, and the couplings.
     fn args(&self) -> [Arg; 3] {
         [(&self.starts).into(), self.ends.as_ref().map_or(self.starts.at(1), Arg::from), (&self.boxes).into()]
@@ -131,17 +137,19 @@ impl Maker<'_> {
         let args: Vec<Arg> = given.iter().copied().chain(counts[1..].iter().map(|c| c.at(first))).collect();
         // SAFETY: arguments as in plane_connect.cu; counts have a row for each leaf.
         unsafe { self.launch("plane_finest_count", leaves, &args)? };
+        let levels: Vec<u64> = strong[..depth].iter().flat_map(Strong::addresses).collect();
+        let levels = device.upload(&levels, "edges")?;
         let [m2l, p2p, p2l, m2p] = filled(device, &self.primitives, boxes, &counts, |[m2l, of_leaves @ ..]| {
+            let to = of_leaves.iter().flat_map(|e| [e.starts.at(first), (&e.sources).into()]);
+            let to_leaves: Vec<Arg> = given.iter().copied().chain(to).collect();
             // SAFETY: as above; there is room for all edges.
             unsafe {
-                for level in 1..=depth {
-                    let (above, rows) = (&strong[level - 1], level_start(level + 1) - level_start(level));
-                    let to = [(&m2l.starts).into(), (&m2l.sources).into()];
-                    let args = [&[(level as u32).into()][..], &above.args(), &to].concat();
-                    self.launch("plane_weak_fill", rows, &args)?;
-                }
-                let to = of_leaves.iter().flat_map(|e| [e.starts.at(first), (&e.sources).into()]);
-                self.launch("plane_finest_fill", leaves, &given.iter().copied().chain(to).collect::<Vec<_>>())
+                self.launch(
+                    "plane_weak_fill",
+                    boxes,
+                    &[(&levels).into(), (&m2l.starts).into(), (&m2l.sources).into()],
+                )?;
+                self.launch("plane_finest_fill", leaves, &to_leaves)
             }
         })?;
         let pairs = Cut::of_pyramid(p, [&m2l, &p2l, &m2p, &p2p])?.near_pairs()?;

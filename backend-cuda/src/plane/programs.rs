@@ -16,8 +16,8 @@ pub(crate) fn pyramid_program() -> Program {
     let entries = &[
         "plane_keys",
         "plane_ranks",
-        "plane_pairs",
-        "plane_count",
+        "plane_by_y",
+        "plane_by_x",
         "plane_move",
         "plane_put",
         "plane_split_small",

@@ -1,8 +1,8 @@
-//! The pyramid of [`adaptive2d`] on the device: `kernels/plane_pyramid.cu`. ADR 19 says how medians are found.
+//! The pyramid of [`adaptive2d`] on the device: `kernels/plane_pyramid.cu`, which says how medians are found.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::points::CallerPoints;
-use crate::primitives::{Fresh, Primitives};
+use crate::primitives::Primitives;
 use crate::tree::{BLOCK, DevicePoints};
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlanePoints, Pyramid, PyramidOptions};
@@ -11,12 +11,8 @@ use std::sync::Arc;
 
 /// Pairs of a chunk of a list: `CHUNK` in `plane_pyramid.cu`.
 const CHUNK: usize = 2048;
-/// Most points of a segment that a block splits in shared memory: `SMALL` in `plane_pyramid.cu`.
-const SMALL: usize = 4096;
-/// Threads of such a block.
-const SMALL_THREADS: u32 = 512;
-/// Bytes of the two lists of such a block.
-const SMALL_BYTES: usize = 2 * SMALL * size_of::<u64>();
+/// Most points of a segment that a warp splits in shared memory.
+const SMALL: usize = 1024;
 /// Smallest scale of a box in f64, in radii of the root, as on the CPU.
 pub(crate) const LEAST_SCALE: f64 = adaptive2d::pyramid::MIN_RELATIVE_SCALE;
 /// Threads per block in kernels with one warp per box.
@@ -116,10 +112,59 @@ impl Maker<'_> {
             return Ok((points, start));
         }
         let [low, high] = joint_bounds(sources, targets);
-        let mut keys: [Buffer<u64>; 2] = [device.alloc(n, "keys")?, device.alloc(n, "keys")?];
-        let mut order: [Buffer<u32>; 2] = [device.alloc(n, "order")?, device.alloc(n, "order")?];
+        let bits = [0, 1].map(|axis| (64 - (ordered(high[axis]) - ordered(low[axis])).leading_zeros()).max(1));
+        let primitives = Primitives::new(device)?;
+        let mut keys = self.keys([Some(sources), targets], n, low)?;
+        let mut leading = primitives.leading(keys.each_ref(), n, bits)?;
+        let (mut order, mut ranks) = (device.alloc(n, "order")?, device.alloc(n, "ranks")?);
+        loop {
+            // By x with indices, and then by y with x-ranks.
+            primitives.sort_leading(&leading, (0, bits[0]), (&mut keys[0], &mut order), true, n)?;
+            // SAFETY: as above; the order is a permutation.
+            unsafe { self.launch("plane_ranks", n, &[(&order).into(), (n as u64).into(), (&ranks).into()])? };
+            primitives.sort_leading(&leading, (1, bits[1]), (&mut keys[1], &mut ranks), false, n)?;
+            if primitives.complete(&leading)? {
+                break;
+            }
+            (keys, leading) = (self.keys([Some(sources), targets], n, low)?, leading.all());
+        }
+        let pairs = || device.alloc::<[u32; 2]>(n, "lists of points");
+        let (lists, rank_y) = ([pairs()?, pairs()?, pairs()?, pairs()?], device.alloc::<u32>(n, "ranks")?);
+        let count: Arg = (n as u64).into();
+        // SAFETY: as above; the ranks are a permutation.
+        unsafe {
+            self.launch("plane_by_y", n, &[(&ranks).into(), count, (&rank_y).into(), (&lists[2]).into()])?;
+            self.launch("plane_by_x", n, &[(&order).into(), (&rank_y).into(), count, (&lists[0]).into()])?;
+        }
+        let orders = [
+            (&lists[0]).into(),
+            (&lists[1]).into(),
+            (&lists[2]).into(),
+            (&lists[3]).into(),
+            (&ranks).into(),
+            (&keys[0]).into(),
+            (&keys[1]).into(),
+            low[0].into(),
+            low[1].into(),
+            (n as u32).into(),
+        ];
+        let places = [
+            sources.rows().into(),
+            (sources.len() as u32).into(),
+            targets.unwrap_or(sources).rows().into(),
+            points.axis(0),
+            points.axis(1),
+            (&points.order).into(),
+        ];
+        self.halve(n, halvings, &orders, &places)?;
+        Ok((points, start))
+    }
+
+    /// The keys of `n` points along x and y. `low` is the lower corner of their box.
+    fn keys(&self, given: [Option<&CallerPoints>; 2], n: usize, low: [f64; 2]) -> Result<[Buffer<u64>; 2], Error> {
+        let keys = [self.device.alloc(n, "keys")?, self.device.alloc(n, "keys")?];
         let mut first = 0;
-        for given in [Some(sources), targets].into_iter().flatten() {
+        for given in given.into_iter().flatten() {
             let args = [
                 given.rows().into(),
                 (given.len() as u64).into(),
@@ -129,82 +174,46 @@ impl Maker<'_> {
                 (&keys[0]).into(),
                 (&keys[1]).into(),
             ];
-            // SAFETY: as above.
+            // SAFETY: arguments as in plane_pyramid.cu; there is a key for each point.
             unsafe { self.launch("plane_keys", given.len(), &args)? };
             first += given.len();
         }
-        let bits = |axis: usize| (64 - (ordered(high[axis]) - ordered(low[axis])).leading_zeros()).max(1);
-        let axes = keys.iter_mut().zip(&mut order).enumerate();
-        let mut sets: Vec<Fresh> = axes.map(|(a, (keys, values))| Fresh { keys, values, n, bits: bits(a) }).collect();
-        Primitives::new(device)?.sort_fresh(&mut sets)?;
-        let pairs = || device.alloc::<[u32; 2]>(n, "pairs of ranks");
-        let (lists, ranks) = ([pairs()?, pairs()?, pairs()?, pairs()?], device.alloc::<u32>(n, "ranks")?);
-        let count: Arg = (n as u64).into();
-        // SAFETY: as above; both orders are permutations.
-        unsafe {
-            self.launch("plane_ranks", n, &[(&order[0]).into(), count, (&ranks).into()])?;
-            let args = [(&order[1]).into(), (&ranks).into(), count, (&lists[0]).into(), (&lists[2]).into()];
-            self.launch("plane_pairs", n, &args)?;
-        }
-        let orders = [
-            (&lists[0]).into(),
-            (&lists[1]).into(),
-            (&lists[2]).into(),
-            (&lists[3]).into(),
-            (&keys[0]).into(),
-            (&keys[1]).into(),
-            low[0].into(),
-            low[1].into(),
-            (n as u32).into(),
-        ];
-        self.halve(n, halvings, &orders, &order[0], &points)?;
-        Ok((points, start))
+        Ok(keys)
     }
 
     /// Splits both lists on all half levels, and writes the points. Segments of one point need no further half level.
-    fn halve(
-        &self,
-        n: usize,
-        halvings: u32,
-        orders: &[Arg],
-        order_x: &Buffer<u32>,
-        to: &DevicePoints,
-    ) -> Result<(), Error> {
+    fn halve(&self, n: usize, halvings: u32, orders: &[Arg], places: &[Arg]) -> Result<(), Error> {
         let device = self.device;
-        let mut states: Buffer<u32> = device.zeros(1, "states of segments")?;
-        let mut counts: Buffer<u32> = device.alloc(0, "counts of halves")?;
         let with = |more: &[Arg]| orders.iter().chain(more).copied().collect::<Vec<Arg>>();
-        let ends: [Arg; 4] = [order_x.into(), to.axis(0), to.axis(1), (&to.order).into()];
         let useful = halvings.min(n.next_power_of_two().ilog2());
-        for half in 0..useful {
-            let (segments, longest) = (1usize << half, n.div_ceil(1 << half));
-            if longest <= SMALL {
-                let functions = device.fixed_sharing("plane_split_small", super::pyramid_program, SMALL_BYTES)?;
-                let mut args = with(&[half.into(), (useful - half).into(), (&states).into()]);
-                args.extend(ends);
-                let (grid, block) = ([blocks(segments, 1)?, 1, 1], (SMALL_THREADS, SMALL_BYTES));
-                // SAFETY: as in plane_pyramid.cu; a segment has at most SMALL points.
-                return unsafe { device.launch_sharing(&functions, "plane_split_small", grid, block, &args) };
-            }
-            let chunks = longest.div_ceil(CHUNK);
-            let grid = (blocks(segments * chunks, 1)?, 1);
-            let below: Buffer<u32> = device.alloc(2 * segments, "states of segments")?;
-            device.grow(&mut counts, 0, segments * chunks, "counts of halves")?;
-            let shared = [half.into(), (chunks as u32).into(), (&states).into(), (&counts).into()];
-            // SAFETY: as in plane_pyramid.cu; there is a state for each segment and a count for each chunk.
-            unsafe {
-                device.launch(&self.functions, "plane_count", grid, BLOCK, &with(&shared))?;
-                let args = with(&[shared[0], shared[1], shared[2], shared[3], (&below).into()]);
-                device.launch(&self.functions, "plane_move", grid, BLOCK, &args)?;
-            }
-            states = below;
+        let longest = |half: u32| n.div_ceil(1 << half);
+        let chunks = |half: u32| longest(half).div_ceil(CHUNK);
+        let apart = (0..useful).find(|&half| longest(half) <= SMALL).unwrap_or(useful);
+        // For each half level a state of each chunk, and the number of the next chunk.
+        let lower: Buffer<u64> = device.zeros((0..apart).map(|half| (chunks(half) << half) + 1).sum(), "chunks")?;
+        let mut states: Buffer<u32> = device.zeros(1, "states of segments")?;
+        let mut first = 0;
+        for half in 0..apart {
+            let all = chunks(half) << half;
+            let below: Buffer<u32> = device.alloc(2 << half, "states of segments")?;
+            let args =
+                with(&[half.into(), (chunks(half) as u32).into(), (&states).into(), lower.at(first), (&below).into()]);
+            // SAFETY: as in plane_pyramid.cu; there is a state for each segment and each chunk.
+            unsafe { device.launch(&self.functions, "plane_move", (blocks(all, 1)?, 1), BLOCK, &args)? };
+            (states, first) = (below, first + all + 1);
         }
-        let (segments, longest) = (1usize << useful, n.div_ceil(1 << useful));
-        let chunks = longest.div_ceil(CHUNK);
-        let mut args = with(&[useful.into(), (chunks as u32).into(), (&states).into()]);
-        args.extend(ends);
+        if apart < useful {
+            let mut args = with(&[apart.into(), (useful - apart).into(), (&states).into()]);
+            args.extend(places);
+            let bytes = (2 * longest(apart) + longest(apart).div_ceil(2)) * size_of::<u64>();
+            let grid = [blocks(1 << apart, 1)?, 1, 1];
+            // SAFETY: as above; a segment has at most `longest` points.
+            return unsafe { device.launch_sharing(&self.functions, "plane_split_small", grid, (32, bytes), &args) };
+        }
+        let mut args = with(&[useful.into(), (chunks(useful) as u32).into(), (&states).into()]);
+        args.extend(places);
         // SAFETY: as above.
-        unsafe { device.launch(&self.functions, "plane_put", (blocks(segments * chunks, 1)?, 1), BLOCK, &args) }
+        unsafe { device.launch(&self.functions, "plane_put", (blocks(chunks(useful) << useful, 1)?, 1), BLOCK, &args) }
     }
 
     /// Centres and radii of all boxes.
@@ -228,11 +237,14 @@ impl Maker<'_> {
         // SAFETY: arguments as in plane_pyramid.cu; arrays have an entry for each box.
         unsafe { device.launch(&self.functions, "plane_shrink_leaves", grid, WARP_BLOCK, &args)? };
         for level in (0..depth).rev() {
-            let (first, count) = (level_start(level), level_start(level + 1) - level_start(level));
-            let args =
-                [(first as u32).into(), (count as u32).into(), (&bounds).into(), (&center).into(), (&radius).into()];
+            let count = level_start(level + 1) - level_start(level);
+            let args = [(level as u32).into(), (&bounds).into(), (&center).into(), (&radius).into()];
             // SAFETY: as above; the children are complete.
             unsafe { self.launch("plane_shrink", count, &args)? };
+            if count <= BLOCK as usize {
+                // A single block goes on to the root.
+                break;
+            }
         }
         Ok((center, radius))
     }

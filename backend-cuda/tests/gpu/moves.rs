@@ -105,5 +105,5 @@ fn new_points_in_the_plane(device: &Device) {
     };
     let mut plan = plane_solver(&settings, points(0)).unwrap();
     (1..3).for_each(|seed| plan.set_points(points(seed)).unwrap());
-    few(device, calls_of(|| plan.set_points(points(3)).unwrap()), [7, 6, 53]);
+    few(device, calls_of(|| plan.set_points(points(3)).unwrap()), [7, 6, 44]);
 }

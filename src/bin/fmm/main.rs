@@ -25,7 +25,16 @@ use failure::Failure;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+/// Connections of the command to a GPU.
+const CONNECTIONS: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "2");
+
 fn main() -> ExitCode {
+    // A sum uses two streams of a GPU. Each further connection makes opening and leaving the GPU take longer
+    // (docs/notes/gpu-performance.md).
+    if std::env::var_os(CONNECTIONS.0).is_none() {
+        // SAFETY: no other thread has begun.
+        unsafe { std::env::set_var(CONNECTIONS.0, CONNECTIONS.1) };
+    }
     let result = match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Run(args) => run::run(&args),

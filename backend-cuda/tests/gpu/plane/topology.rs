@@ -202,6 +202,12 @@ fn many(device: &Device) {
         same_as_sorted(device, &s, None, &PyramidOptions { depth: Some(1), ..population(20.0) }, kind.name());
         same_as_sorted(device, &s, Some(&PlaneKind::Layer.points(9000, 3)), &population(40.0), kind.name());
     }
+    // Columns and rows of more points than a run of a sort may have, among points that differ.
+    for axis in 0..2 {
+        let mut s = PlaneKind::Uniform.points(40_000, 13);
+        s.chunks_exact_mut(2).step_by(300).for_each(|point| point[axis] = 0.5);
+        same_as_sorted(device, &s, None, &population(20.0), "a line of points");
+    }
 }
 
 /// Compares the lists of a pyramid, and their round trip.

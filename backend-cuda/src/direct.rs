@@ -2,7 +2,8 @@
 
 use crate::array::{DeviceArray, DeviceStream};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::ends::{self, Arrays, Ends, Evaluation, Rows};
+use crate::ends::{Arrays, Ends, Rows};
+use crate::evaluation::{self, Evaluation};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::solver::DeviceSums;
@@ -67,7 +68,7 @@ impl<T: Real> Solver for Shared<T> {
         &self.columns
     }
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
-        ends::apply(&mut *self.sum(), Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
+        evaluation::apply(&mut *self.sum(), Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
     }
     fn apply_batch(
         &self,
@@ -75,7 +76,7 @@ impl<T: Real> Solver for Shared<T> {
         out: &mut [&mut [f64]],
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
-        ends::apply_batch(&mut *self.sum(), strengths, out, observer)
+        evaluation::apply_batch(&mut *self.sum(), strengths, out, observer)
     }
     fn bytes(&self) -> u64 {
         let sum = self.sum();
@@ -93,10 +94,10 @@ impl<T: Real> DeviceSums for Shared<T> {
         values: &mut [NumbersMut],
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
-        ends::apply(&mut *self.sum(), strengths, values, false, observer)
+        evaluation::apply(&mut *self.sum(), strengths, values, false, observer)
     }
     fn enqueue(&self, strengths: &DeviceArray, values: &[DeviceArray], stream: &DeviceStream) -> Result<(), Error> {
-        ends::enqueue(&mut *self.sum(), strengths, values, stream)
+        evaluation::enqueue(&mut *self.sum(), strengths, values, stream)
     }
     fn synchronize(&self) -> Result<(), Error> {
         self.sum().ends.check(true)
@@ -281,7 +282,7 @@ impl<T: Real> Direct<T> {
     /// The sums for `strengths`, N×c.
     pub fn apply(&mut self, strengths: &[f64]) -> Result<Vec<f64>, Error> {
         let mut out = vec![0.0; self.m * self.values];
-        ends::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(&mut out)], true, &mut |_, _| true)?;
+        evaluation::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(&mut out)], true, &mut |_, _| true)?;
         Ok(out)
     }
 

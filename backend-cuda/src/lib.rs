@@ -23,6 +23,7 @@ mod domains;
 mod ends;
 mod equivalent;
 mod error;
+mod evaluation;
 mod far;
 mod graph;
 mod levels;

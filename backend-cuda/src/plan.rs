@@ -4,8 +4,9 @@
 use crate::array::{DeviceArray, DeviceStream};
 use crate::base::{Base, Near};
 use crate::device::Device;
-use crate::ends::{self, Arrays, Ends, Evaluation};
+use crate::ends::{Arrays, Ends};
 use crate::equivalent::{DeviceScalar, Fields};
+use crate::evaluation::{self, Evaluation};
 use crate::far::{FarField, Made};
 use crate::graph::Graph;
 use crate::levels::Units;
@@ -298,7 +299,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         out: &mut [f64],
         observer: Observer,
     ) -> Result<[f64; Stage::ALL.len()], Error> {
-        ends::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
+        evaluation::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
     }
 
     /// [`apply_into`](Plan::apply_into) for several sets of strengths, with the same bits. On one rank the host waits once,
@@ -312,7 +313,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         out: &mut [&mut [f64]],
         observer: Observer,
     ) -> Result<[f64; Stage::ALL.len()], Error> {
-        ends::apply_batch(self, strengths, out, observer)
+        evaluation::apply_batch(self, strengths, out, observer)
     }
 
     /// One evaluation on arrays of the host, with one array per output in the order of [`columns`](Plan::columns).
@@ -326,7 +327,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         values: &mut [NumbersMut],
         observer: Observer,
     ) -> Result<[f64; Stage::ALL.len()], Error> {
-        ends::apply(self, strengths, values, false, observer)
+        evaluation::apply(self, strengths, values, false, observer)
     }
 
     /// Enqueues one evaluation on arrays of the device, with one array per output in the order of
@@ -343,7 +344,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         values: &[DeviceArray],
         stream: &DeviceStream,
     ) -> Result<(), Error> {
-        ends::enqueue(self, strengths, values, stream)
+        evaluation::enqueue(self, strengths, values, stream)
     }
 
     /// Waits for all enqueued evaluations.

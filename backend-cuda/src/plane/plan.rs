@@ -6,8 +6,9 @@ use super::pyramid::{DevicePyramid, LEAST_SCALE, WARP_BLOCK, WARPS};
 use crate::array::{DeviceArray, DeviceStream};
 use crate::base::blocks_of_a_leaf;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::ends::{self, Arrays, Ends, Evaluation, MINUS, Rows};
+use crate::ends::{Arrays, Ends, MINUS, Rows};
 use crate::equivalent::DeviceScalar;
+use crate::evaluation::{self, Evaluation};
 use crate::plan::Replay;
 use crate::programs::{Groups, LEAF_THREADS};
 use crate::run::Mode;
@@ -239,7 +240,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         out: &mut [f64],
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
-        ends::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
+        evaluation::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
     }
     /// As [`Plan::apply_numbers`](crate::Plan::apply_numbers).
     ///
@@ -251,7 +252,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         values: &mut [NumbersMut],
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
-        ends::apply(self, strengths, values, false, observer)
+        evaluation::apply(self, strengths, values, false, observer)
     }
     /// As [`Plan::enqueue`](crate::Plan::enqueue).
     ///
@@ -263,7 +264,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         values: &[DeviceArray],
         stream: &DeviceStream,
     ) -> Result<(), Error> {
-        ends::enqueue(self, strengths, values, stream)
+        evaluation::enqueue(self, strengths, values, stream)
     }
     /// Waits for all enqueued evaluations.
     ///

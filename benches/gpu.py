@@ -110,14 +110,16 @@ def run(fmm, options, compared, folder):
     repeat = ["--repeat", "20", "--verify", "500"] if compared != "whole - open" else []
     numbers = ["--numbers", "f32"] if "f32" in options else []
     command = [fmm, "run", "--backend", "cuda", "--json", "--cache", folder, *demo, *map(str, options), *numbers, *repeat]
-    start = time.time()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
-        said = time.time()
-        _, errors = process.communicate()
-    whole = time.time() - start
-    if not line:
-        raise SystemExit(f"{' '.join(command)}: {errors}")
+    with tempfile.TemporaryFile("w+") as errors:
+        start = time.time()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            line = process.stdout.readline()
+            said = time.time()
+            process.communicate()
+        whole = time.time() - start
+        if not line:
+            errors.seek(0)
+            raise SystemExit(f"{' '.join(command)}: {errors.read()}")
     row = json.loads(line)
     row["seconds"] |= {"whole": whole, "end": start + whole - said}
     return row

@@ -306,6 +306,10 @@ impl Pass<'_> {
 }
 
 impl Table {
+    /// Number of sets.
+    pub fn sets(&self) -> usize {
+        (self.starts.len() - 1) / self.groups
+    }
     /// The passes of a set.
     pub fn passes(&self, set: usize) -> impl Iterator<Item = Pass<'_>> {
         self.passes.windows(2).map(move |groups| {

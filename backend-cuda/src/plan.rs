@@ -179,7 +179,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     }
 
     /// Replaces the points by a new tree and its lists. Operators are kept, and released memory is reused. On an
-    /// error the plan is as before.
+    /// error the plan is as before. Ranks of one tree do not know of the errors of others here.
     ///
     /// # Errors
     /// As [`new`](Plan::new).
@@ -333,7 +333,8 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// Enqueues one evaluation on arrays of the device, with one array per output in the order of
     /// [`columns`](Plan::columns). The evaluation runs after the work that is already in `stream`, and before work that
     /// `stream` gets later. Does not wait for the evaluation, but on several ranks: there the call ends with that of this
-    /// rank. Whoever calls it on all ranks must not call it again before it has ended on all.
+    /// rank. Until it has ended on all ranks, no rank may call it again, give new points or drop the plan: others may
+    /// still read its arrays.
     ///
     /// # Errors
     /// [`Error::Shape`] and [`Error::Array`] for arrays that do not fit, [`Error::NotFinite`] for numbers in an

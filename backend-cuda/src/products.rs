@@ -55,6 +55,13 @@ pub(crate) struct Across<T> {
 }
 
 impl<T> Across<T> {
+    /// Number of sets of operators.
+    pub fn sets(&self) -> usize {
+        self.table.sets()
+    }
+}
+
+impl<T> Across<T> {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.table.bytes() + self.partial.bytes()

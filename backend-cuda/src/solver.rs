@@ -118,7 +118,7 @@ pub trait DeviceSums: Solver {
         values: &mut [NumbersMut],
         observer: Observer,
     ) -> Result<StageSeconds, Error>;
-    /// [`Plan::enqueue`].
+    /// [`Plan::enqueue`], with what it says of several ranks.
     ///
     /// # Errors
     /// As there.
@@ -148,7 +148,8 @@ pub trait DeviceSolver: DeviceSums {
     fn commit(&mut self);
     /// Drops new points that wait for a [`commit`](DeviceSolver::commit).
     fn forget(&mut self);
-    /// [`make`](DeviceSolver::make) and [`commit`](DeviceSolver::commit). On an error the plan is as before.
+    /// [`make`](DeviceSolver::make) and [`commit`](DeviceSolver::commit). On an error the plan is as before. Ranks of one
+    /// tree take the two steps themselves, and agree between them.
     ///
     /// # Errors
     /// What the device reports.

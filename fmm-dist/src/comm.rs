@@ -111,7 +111,9 @@ impl Comm for Thread {
         let lost = |reason: String| Err(Error::RankLost { rank: from, reason });
         let start = Instant::now();
         while start.elapsed() < LOOKING {
-            if let Some(message) = self.board.inbox(self.rank).from[from].pop_front() {
+            // Nobody waits for the inbox while a message is copied.
+            let message = self.board.inbox(self.rank).from[from].pop_front();
+            if let Some(message) = message {
                 return Ok(Arc::unwrap_or_clone(message));
             }
             std::thread::yield_now();
@@ -119,6 +121,7 @@ impl Comm for Thread {
         let mut inbox = self.board.inbox(self.rank);
         loop {
             if let Some(message) = inbox.from[from].pop_front() {
+                drop(inbox);
                 return Ok(Arc::unwrap_or_clone(message));
             }
             if inbox.ended[from] {

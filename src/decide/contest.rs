@@ -164,7 +164,7 @@ struct Contest<'a, F: Field> {
     outbid_by_direct: bool,
     /// The last error of a candidate that could not be tried.
     failed: Error,
-    /// Forecast seconds of all measurements.
+    /// Forecast seconds of the measurements that search an order for the tolerance.
     spent: f64,
 }
 
@@ -254,7 +254,7 @@ impl<F: Field> Contest<'_, F> {
     /// Whether a known way costs less than a candidate with its first measurement.
     fn is_outbid(&mut self, Waiting { candidate, pause }: &Waiting, rivals: Rivals) -> bool {
         // The floors of candidates are of no use where direct summation takes their place.
-        if let (Some(pause), None, Some(_)) = (pause.filter(|pause| pause.gives_up()), &self.best, rivals.direct) {
+        if let (Some(pause), Some(_)) = (pause.filter(|pause| pause.gives_up()), rivals.direct) {
             match pause {
                 Pause::Stalled(error) => self.reached = Some(error.min(self.reached.unwrap_or(error))),
                 _ => self.outbid_by_direct = true,
@@ -303,14 +303,14 @@ impl<F: Field> Contest<'_, F> {
 
     /// The winner after all candidates were tried.
     fn close(self) -> Result<(Tried<Decided<F>>, Why), Lost> {
-        let Contest { field, best, mut direct, outbid_by_direct, .. } = self;
+        let Contest { field, best, mut direct, outbid_by_direct, reached, failed, .. } = self;
         let Some(best) = best else {
-            let why = match self.reached {
+            let why = match reached {
                 _ if outbid_by_direct => Why::DearToMeasure,
                 Some(floor) => Why::FallShort(floor),
-                None => return Err(Lost::Failed(self.failed)),
+                None => return Err(Lost::Failed(failed)),
             };
-            let Some(Direct { candidate, tried }) = direct else { return Err(Lost::Failed(self.failed)) };
+            let Some(Direct { candidate, tried }) = direct else { return Err(Lost::Failed(failed)) };
             let tried = tried.map_or_else(|| alone(field, &candidate), Ok)?;
             return Ok((tried, why));
         };
@@ -318,18 +318,20 @@ impl<F: Field> Contest<'_, F> {
             let Some(direct) = direct.as_mut().filter(|d| d.candidate.seconds <= best.seconds) else {
                 return Ok((best, Why::ManyPairs));
             };
-            return match direct.tried(field)?.floor {
-                None => Ok((direct.tried.take().expect("just tried"), Why::ThesePoints)),
-                Some(_) => Ok((best, Why::OnlyOne)),
+            return match direct.tried(field) {
+                Err(e) if ends_all(&e) => Err(e.into()),
+                Ok(Tried { floor: None, .. }) => Ok((direct.tried.take().expect("just tried"), Why::ThesePoints)),
+                // It errs too much, or cannot be tried. For example, it lacks memory.
+                _ => Ok((best, Why::OnlyOne)),
             };
         };
         if field.goal().accepts(floor) {
             return Ok((best, Why::LeastError));
         }
+        // Where direct summation has taken the place of a candidate, it does so to the end.
+        let instead = outbid_by_direct || reached.is_some();
         match direct {
-            // Where direct summation has kept a candidate from being tried, it takes the place of this candidate.
-            Some(mut direct) if outbid_by_direct || direct.affordable(best.seconds) => match direct.tried(field)?.floor
-            {
+            Some(mut direct) if instead || direct.affordable(best.seconds) => match direct.tried(field)?.floor {
                 None => Ok((direct.tried.take().expect("just tried"), Why::FallShort(floor))),
                 Some(of_direct) => {
                     let least = if of_direct.0 < floor { of_direct } else { (floor, output) };

@@ -86,7 +86,7 @@ impl OnEngine<'_> {
     }
 
     /// Price of an order with the counts of boxes and edges.
-    fn counted(&mut self, order: usize) -> Result<(f64, Mesh), Error> {
+    fn priced(&mut self, order: usize) -> Result<(f64, Mesh), Error> {
         let Engines { request, task, ends, .. } = *self.field;
         let mesh = match self.is_direct() {
             true => Mesh::default(),
@@ -129,12 +129,8 @@ impl OnEngine<'_> {
 impl Attempt for OnEngine<'_> {
     type Decision = Decision;
 
-    fn price(&mut self, order: usize) -> Result<f64, Error> {
-        Ok(self.counted(order)?.0)
-    }
-
-    fn levels(&mut self, order: usize) -> Result<usize, Error> {
-        Ok(self.counted(order)?.1.levels)
+    fn counted(&mut self, order: usize) -> Result<(f64, usize), Error> {
+        self.priced(order).map(|(seconds, mesh)| (seconds, mesh.levels))
     }
 
     fn occupancy(&self) -> f64 {
@@ -182,7 +178,7 @@ impl Attempt for OnEngine<'_> {
         self.choice.order = (!self.is_direct()).then_some(order);
         self.choice.forecast = bytes(r, &self.choice, ends.seen);
         r.jointly(|| fits(&*self.engine, &self.choice, ends.seen.counts))?;
-        let (seconds, mesh) = self.counted(order)?;
+        let (seconds, mesh) = self.priced(order)?;
         let measured = self.records.iter().rev().find(|m| m.order == order);
         let probe = measured.map(|_| reported(&*self.engine, task, order, &self.records));
         let above = |m: &&Measured| task.goal.tolerance().is_some_and(|tolerance| m.worst() > tolerance);

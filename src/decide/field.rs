@@ -33,10 +33,8 @@ pub(super) type Decided<F> = <<F as Field>::Attempt as Attempt>::Decision;
 /// A candidate whose boxes hold the points.
 pub(super) trait Attempt {
     type Decision;
-    /// Seconds of an evaluation at an order, from the counts of boxes and edges.
-    fn price(&mut self, order: usize) -> Result<f64, Error>;
-    /// The number of levels of the boxes.
-    fn levels(&mut self, order: usize) -> Result<usize, Error>;
+    /// Seconds of an evaluation at an order, from the counts of boxes and edges, and the number of levels of the boxes.
+    fn counted(&mut self, order: usize) -> Result<(f64, usize), Error>;
     /// Mean points per leaf of the boxes.
     fn occupancy(&self) -> f64;
     /// The mean points per leaf that balance near and far field at an order; `None` if the leaves do not depend on it.

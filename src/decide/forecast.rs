@@ -90,7 +90,7 @@ pub(super) fn measurement(
     let levels = match levels {
         _ if task.facts.homogeneous => 1.0,
         Some(levels) => levels.saturating_sub(2).max(1) as f64,
-        None => boxes.log(2f64.powi(parts.dim as i32)).ceil().max(1.0),
+        None => (boxes.log(2f64.powi(parts.dim as i32)).ceil() - 1.0).max(1.0),
     };
     let pair = r.backend.processor().prices(r, &task.facts).direct([1, 1]);
     sums + pair * levels * costs::pairs_of_operators(parts, order)

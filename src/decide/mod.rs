@@ -60,7 +60,8 @@ pub(crate) struct Decision {
     pub choice: Choice,
     pub order: usize,
     pub mesh: Mesh,
-    /// The measurements; `None` for a given order, and where nothing was measured.
+    /// The measurements; `None` for a given order, and where nothing was measured. Without outputs for direct sums that
+    /// have no error.
     pub probe: Option<ProbeReport>,
 }
 
@@ -82,6 +83,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     }
     let spent @ [seconds, operators] = engines.spent.get();
     if spent != [0.0; 2] {
+        // Direct sums in f64 have no error to report, only the seconds of the measurements before.
         let probe = decision.probe.get_or_insert_default();
         (probe.seconds, probe.operators) = (seconds, operators);
     }

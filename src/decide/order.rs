@@ -63,13 +63,13 @@ pub(super) struct Rivals {
     pub direct: Option<f64>,
     /// The best candidate that keeps the tolerance.
     pub best: Option<f64>,
-    /// Forecast seconds of all measurements so far, of all candidates.
+    /// Forecast seconds so far of measurements that search an order for the tolerance, of all candidates.
     pub spent: f64,
 }
 
 impl Rivals {
     /// Whether a way that is known to keep the tolerance costs less than a candidate whose evaluation takes
-    /// `evaluation` seconds, with its part of `measuring` seconds of measurements. Measurements of all candidates together
+    /// `evaluation` seconds, with its part of `measuring` seconds of measurements. The searches of all candidates together
     /// take no more time than [`EVALUATIONS`] direct sums, where these serve.
     pub fn outbid(&self, evaluation: f64, measuring: f64) -> bool {
         let dear = |known: f64| evaluation + measuring / EVALUATIONS >= known;
@@ -95,9 +95,10 @@ pub(super) fn search<F: Field>(
     let mut attempt = field.place(candidate)?;
     // The boxes of a first candidate are not counted without need: on a GPU that takes time.
     let per_level = field.has_operators_per_level() && (rivals.best.is_some() || rivals.direct.is_some());
-    let levels = if per_level { Some(attempt.levels(candidate.first)?) } else { None };
+    let mut levels = None;
     if rivals.best.is_some() || per_level {
-        let seconds = attempt.price(candidate.first)?;
+        let (seconds, counted) = attempt.counted(candidate.first)?;
+        levels = Some(counted).filter(|_| per_level);
         if rivals.outbid(seconds, field.measurement(candidate, candidate.first, seconds, levels)) {
             return Ok(Ended::Lost);
         }
@@ -138,7 +139,7 @@ enum Climbed<D> {
 fn climb<F: Field>(
     field: &F,
     candidate: &Candidate,
-    (attempt, levels): (&mut F::Attempt, Option<usize>),
+    (attempt, mut levels): (&mut F::Attempt, Option<usize>),
     (rivals, spent): (Rivals, &mut f64),
     tolerance: f64,
     below: Option<(usize, f64)>,
@@ -176,6 +177,9 @@ fn climb<F: Field>(
             && rebuilds < MAX_REBUILDS
         {
             attempt.replace(order, occupancy)?;
+            if levels.is_some() {
+                levels = Some(attempt.counted(order)?.1);
+            }
             search.restart(order);
             rebuilds += 1;
         }

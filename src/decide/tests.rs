@@ -114,11 +114,8 @@ impl OnTable<'_> {
 
 impl Attempt for OnTable<'_> {
     type Decision = (Method, usize);
-    fn price(&mut self, order: usize) -> Result<f64, Error> {
-        Ok(self.tables.line(&self.candidate).map_or(self.candidate.seconds, |line| line.price(order)))
-    }
-    fn levels(&mut self, _: usize) -> Result<usize, Error> {
-        Ok(4)
+    fn counted(&mut self, order: usize) -> Result<(f64, usize), Error> {
+        Ok((self.tables.line(&self.candidate).map_or(self.candidate.seconds, |line| line.price(order)), 4))
     }
     fn occupancy(&self) -> f64 {
         self.occupancy
@@ -138,7 +135,7 @@ impl Attempt for OnTable<'_> {
         Ok(None)
     }
     fn decide(mut self, order: usize) -> Result<Tried<(Method, usize)>, Error> {
-        let seconds = self.price(order)?;
+        let (seconds, _) = self.counted(order)?;
         let above = |error: &f64| self.tables.goal.tolerance().is_some_and(|tolerance| *error > tolerance);
         let floor = Some(self.error(order)).filter(above).map(|error| (error, "potential"));
         Ok(Tried { decision: (self.candidate.method, order), seconds, floor })

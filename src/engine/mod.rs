@@ -103,12 +103,12 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// The sample on which errors were measured.
     fn sample(&self) -> Option<&Sample>;
-    /// Drops the new points, also if they are settled.
+    /// Drops the new points, also if they are settled but not committed.
     fn forget(&mut self);
     /// Makes all that the new points need at an order. After an error the sums are as before.
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error>;
-    /// Makes the settled points the current points. An engine whose points are not moved together with those of other
-    /// ranks does so when it settles them.
+    /// Makes the settled points the current points. Many engines did so when they settled the points; then there is
+    /// nothing to do.
     fn commit(&mut self) {}
     /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with the sums of this set. The
     /// other sets of a call change no bit of the sums.

@@ -167,7 +167,10 @@ pub(crate) fn least<E>(
         let last = tried.last_key_value().map(|(&p, &e)| (p, e));
         tried.insert(order, error);
         let least = |range: RangeInclusive<usize>| tried.range(range).map(|(_, &e)| e).fold(f64::INFINITY, f64::min);
-        let stalled = order >= min + span && stalls(least(order + 1 - span..=order), least(min..=order - span));
+        // An expansion without a digit is given up after three spans.
+        let without = order >= min + 3 * span && least(min..=order) > NO_DIGIT;
+        let stalled =
+            without || order >= min + span && stalls(least(order + 1 - span..=order), least(min..=order - span));
         if stalled || order == max || error == 0.0 {
             break;
         }

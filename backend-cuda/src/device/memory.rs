@@ -105,7 +105,7 @@ impl Device {
     }
 
     /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for `result::free_sync`. It is not
-    /// from the pool, which gives back what it keeps if need be.
+    /// from the pool. If memory is short, shelves and pool are emptied first, which waits for the device.
     pub(crate) fn alloc_for_others(&self, bytes: usize, what: &str) -> Result<u64, Error> {
         self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
         // SAFETY: the caller writes the memory before it is read.

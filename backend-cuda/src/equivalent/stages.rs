@@ -231,7 +231,8 @@ impl<T: DeviceScalar> Equivalent<T> {
             VList::Fourier(families) => self.m2l_fourier(base, w, families),
             VList::Dense(far) => {
                 let (rows, lengths) = (&w.workspace, [self.shape.check, self.shape.density]);
-                for (set, operators) in self.stock().enumerate() {
+                // Operators that were made for new points, which are not yet there, have no edges in this table.
+                for (set, operators) in self.stock().take(far.sets()).enumerate() {
                     let Some(matrices) = &operators.dense else { continue };
                     let products = &self.programs.products;
                     // SAFETY: both arrays have a row for each box; a surface has an even number of points.

@@ -1,7 +1,7 @@
 //! The contest of candidates for a sum: which of them are measured, and which one is best.
 
 use super::ends_all;
-use super::field::{Decided, Field, Floor, Tried};
+use super::field::{Attempt, Decided, Field, Floor, Tried};
 use super::order::{Ended, Pause, Rivals, search};
 use crate::candidates::{Candidate, Goal, Layout};
 use crate::request::Method;
@@ -39,6 +39,9 @@ pub(super) enum Why {
     LeastError,
 }
 
+/// The winner, and why.
+pub(super) type Won<F> = (Tried<Decided<F>>, Why);
+
 /// Why no candidate has won.
 pub(super) enum Lost {
     /// No candidate keeps the tolerance. The number is the forecast of direct summation in seconds, which may be asked
@@ -54,11 +57,7 @@ impl From<Error> for Lost {
 }
 
 /// The best of `candidates`, sorted by their forecasts. If the caller named a method, these are its candidates.
-pub(super) fn best<F: Field>(
-    field: &F,
-    mut candidates: Vec<Candidate>,
-    named: bool,
-) -> Result<(Tried<Decided<F>>, Why), Lost> {
+pub(super) fn best<F: Field>(field: &F, mut candidates: Vec<Candidate>, named: bool) -> Result<Won<F>, Lost> {
     let direct = candidates.iter().position(|c| c.method == Method::Direct).map(|i| candidates.remove(i));
     let direct = direct.map(|candidate| Direct { candidate, tried: None });
     let mut contest = Contest {
@@ -132,7 +131,7 @@ impl<D> Direct<D> {
 
     fn tried<F: Field>(&mut self, field: &F) -> Result<&Tried<D>, Error>
     where
-        F::Attempt: super::field::Attempt<Decision = D>,
+        F::Attempt: Attempt<Decision = D>,
     {
         if self.tried.is_none() {
             self.tried = Some(alone(field, &self.candidate)?);
@@ -170,7 +169,7 @@ struct Contest<'a, F: Field> {
 
 impl<F: Field> Contest<'_, F> {
     /// Tries direct summation where nothing else is to be tried before.
-    fn open(&mut self) -> Result<Option<(Tried<Decided<F>>, Why)>, Lost> {
+    fn open(&mut self) -> Result<Option<Won<F>>, Lost> {
         let (field, goal) = (self.field, self.field.goal());
         let Some(direct) = &mut self.direct else { return Ok(None) };
         let cheapest = self.waiting.iter().map(|w| w.candidate.seconds).fold(f64::INFINITY, f64::min);
@@ -302,7 +301,7 @@ impl<F: Field> Contest<'_, F> {
     }
 
     /// The winner after all candidates were tried.
-    fn close(self) -> Result<(Tried<Decided<F>>, Why), Lost> {
+    fn close(self) -> Result<Won<F>, Lost> {
         let Contest { field, best, mut direct, outbid_by_direct, reached, failed, .. } = self;
         let Some(best) = best else {
             let why = match reached {

@@ -4,7 +4,7 @@ use crate::Test;
 use adaptive2d::{ConnectOptions, PyramidOptions};
 use backend_cuda::{CallerPoints, Device, Expansion, PlanePlaced, PlaneSettings, Settings, plane_solver, solver};
 use fmm_kernels::equivalent::Fill;
-use fmm_kernels::{Harmonic2d, Laplace};
+use fmm_kernels::{Harmonic2d, Laplace, Yukawa};
 use fmm_traits::testkit::clouds::CloudKind;
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Kernels, OutputColumns, Outputs, Policy, Precision};
@@ -14,6 +14,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 pub const TESTS: &[Test] = &[
     ("moves::new_points_take_few_calls", new_points_take_few_calls),
     ("moves::new_points_in_the_plane", new_points_in_the_plane),
+    ("moves::new_points_that_are_given_up", new_points_that_are_given_up),
 ];
 
 unsafe extern "C" {
@@ -87,7 +88,38 @@ fn new_points_take_few_calls(device: &Device) {
     few(device, calls_of(|| plan.set_points(points(3)).unwrap()), [15, 16, 104]);
 }
 
-/// The same in the plane, where 40 000 points have a pyramid of seven levels.
+/// New points that were made and given up leave the sums as they were, also where they have asked for operators of other
+/// boxes.
+fn new_points_that_are_given_up(device: &Device) {
+    let settings = Settings {
+        expansion: Expansion::Equivalent(Fill::Surface),
+        policy: Policy::Uvwx,
+        order: 4,
+        lists: ListOptions::default(),
+        beside: None,
+        cache: None,
+    };
+    let options = BuildOptions { occupancy: 20.0, ..BuildOptions::default() };
+    let points = |scale: f64| {
+        let x: Vec<f64> = CloudKind::Uniform.points(2000, 5).iter().map(|x| scale * x).collect();
+        crate::placed(device, &options, &x, None).unwrap()
+    };
+    let kernels = Kernels::of(&Yukawa { kappa: 3.0 }, Outputs::POTENTIAL).unwrap();
+    let q: Vec<f64> = (0..2000).map(|i| 1.0 + (i % 7) as f64).collect();
+    let sums = |given_up: bool| {
+        let mut plan = solver(&kernels, &settings, Precision::F64, points(1.0)).unwrap();
+        if given_up {
+            plan.make(points(1.7)).unwrap();
+            plan.forget();
+        }
+        let mut out = vec![0.0; 2000];
+        plan.apply(&q, &mut out, &mut |_, _| true).unwrap();
+        out
+    };
+    assert!(sums(true) == sums(false));
+}
+
+/// Points that move a little in the plane, where 40 000 points have a pyramid of seven levels.
 fn new_points_in_the_plane(device: &Device) {
     let settings = PlaneSettings {
         kernel: Harmonic2d.into(),

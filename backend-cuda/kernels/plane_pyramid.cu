@@ -127,9 +127,10 @@ __device__ __forceinline__ bool is_low(Cut cut, uint2 pair) { return (cut.axis ?
 #define THE_ORDERS \
   { x0, x1, y0, y1, rank_x, keys_x, keys_y, ordered(low_x), ordered(low_y) }
 
-// Splits the 2^half segments of half level `half`, each in `chunks` chunks: moves the pairs of the list that the cut does
-// not halve in place to its other buffer. Sets the states of the halves. lower[chunk], as in look_back.cuh, is for the
-// pairs that go to lower halves; these and the number of the next chunk behind them must be zeros before.
+// Splits the 2^half segments of half level `half`, each in `chunks` chunks. The list along the axis of a cut is halved at its
+// middle and does not move. The pairs of the other list are copied to the second buffer of this list. Sets the states of
+// the halves. lower[chunk] is the state of a chunk (look_back.cuh): the number of its pairs that go to the lower half. Behind
+// the states is the number of the next chunk that a block takes. All of them must be zero before.
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     plane_move(ORDERS, u32 n, u32 half, u32 chunks, const u32* states, volatile u64* lower, u32* states_below) {
   __shared__ u32 own, of_warp[THREADS / 32], of_earlier;
@@ -182,7 +183,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   }
   __syncthreads();
   earlier += of_earlier;
-  // Where the first lower and the first upper pair of the chunk would go.
+  // `lows`: where the first lower pair of the segment goes. `highs`: where the first pair of the chunk would go if it were
+  // an upper pair and no lower pair came before it.
   uint2 *lows = to + s.begin, *highs = to + s.middle + chunk * CHUNK;
 #pragma unroll
   for (int i = 0; i < CHUNK_ITEMS; ++i) {
@@ -202,8 +204,8 @@ struct Places {
   u32* order;
 };
 
-// Puts the points of pairs first, first + stride, … before `end` of a list by x, from position `at` of the tree on. All
-// reads of a batch are under way at once. -0 becomes 0.
+// Copies points to their places in the tree: those of the pairs first, first + stride, … before `end` of a list by x. The
+// point of pair i goes to position `at` + i. All reads of a batch are under way at once. -0 becomes 0.
 __device__ __forceinline__ void put(const Places& to, u32 at, const uint2* list, u32 first, u32 end, u32 stride) {
   for (u32 i = first; i < end; i += BATCH * stride) {
     double2 point[BATCH];
@@ -233,8 +235,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   put(THE_PLACES, 0, list_x(o, states[k]), begin + threadIdx.x, end, THREADS);
 }
 
-// Splits a segment of both lists in shared memory. `upper` has room for the upper half. Lower pairs move
-// towards the beginning, so they never overwrite pairs that are not read yet. One warp.
+// Splits a segment in shared memory, by one warp. The list along the axis of the cut is halved by its middle and stays. Only
+// pairs of the other list move: upper pairs through the buffer `upper`, and lower pairs towards the beginning, so that they
+// never overwrite pairs that are not read yet.
 __device__ __forceinline__ void halve(uint2* by_x, uint2* by_y, uint2* upper, Segment s, Cut cut) {
   uint2* list = cut.axis ? by_x : by_y;
   u32 before = 0;

@@ -1,7 +1,7 @@
 //! The first and the last step of an evaluation on a GPU, its *ends*: strengths are copied from the caller's array into
 //! tree order, and values into the caller's arrays, on the device or on the host. Both steps look for NaN and infinity:
-//! the first such number of each array is kept in device memory as a *note* (`kernels/ends.cu`). Values for the caller of
-//! another rank are made here, in the precision of its arrays, and written there.
+//! the first such number of each array is kept in device memory as a *note* (`kernels/ends.cu`). For a caller on
+//! another rank, this rank rounds the values to the precision of that caller's arrays. The other rank writes them there.
 
 use crate::array::DeviceArray;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
-/// Marks a column whose negative is a value.
+/// Flag of a column number: the value is the negative of this column.
 pub(crate) const MINUS: u32 = 1 << 31;
 /// Room for notes about numbers that are not finite: one for the strengths, one per array of values.
 const NOTES: usize = NOTE_BYTES / size_of::<u64>();
@@ -177,7 +177,8 @@ impl Ends {
         self.larger((given.address(), given.precision()), [n, width, linear], factors.into(), largest, found)
     }
 
-    /// Enqueues the larger of the number at `largest`, given by its bits, and that of another rank at an address.
+    /// Enqueues a maximum: `largest` holds the bits of a number, `other` is the address of the number of another rank, and the
+    /// larger of the two is stored in `largest`.
     pub fn larger_of(&self, other: u64, largest: &Buffer<u64>) -> Result<(), Error> {
         self.larger((other, Precision::F64), [1; 3], Arg::NULL, largest, Arg::NULL)
     }

@@ -36,8 +36,8 @@ pub(crate) trait Evaluation {
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error>;
 }
 
-/// Enqueues an evaluation on arrays of the device, in the order of `stream`. Waits only on several ranks, for the sums of
-/// this one.
+/// Enqueues an evaluation on arrays of the device, in the order of `stream`. With one rank it does not wait. With several
+/// ranks it waits until the sums of this rank are done.
 pub(crate) fn enqueue(
     on: &mut dyn Evaluation,
     strengths: &DeviceArray,
@@ -94,7 +94,7 @@ pub(crate) fn apply(
     let lengths: Vec<usize> = values.iter().map(|v| v.read().len()).collect();
     on.ends().fits(strengths.len(), &lengths, rows, counts)?;
     let device = on.device().clone();
-    // Notes of earlier evaluations are not those of this one.
+    // NaN or infinity of earlier evaluations would seem to come from this one.
     on.ends().check(true)?;
     let arrays = on.ends().room(strengths, values, rows)?;
     // SAFETY: the array has as many numbers of the same type.
@@ -115,7 +115,7 @@ pub(crate) fn apply(
     };
     on.ends().end()?;
     match on.ends().check(true) {
-        // Whoever asks for rows looks at them.
+        // A caller that asks for rows checks the values itself.
         Err(Error::NotFinite { .. }) if rows => {}
         checked => checked?,
     }

@@ -4,8 +4,9 @@
 //! *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks
 //! find the same cuts, from the same numbers. A rank keeps the edges that end in boxes with targets of its share. It
 //! computes multipoles of boxes all of whose sources belong to its share, and gets the others that it reads from the ranks
-//! that compute them. Multipoles of boxes with sources of several shares each rank adds up from their children, as a single
-//! device does. So a target gets the sum that one device would compute, in the same order.
+//! that compute them. Some boxes have sources of several shares. Each rank computes the multipoles of these boxes itself,
+//! from those of their children, as a single device does. So a target gets the sum that one device would compute, in the
+//! same order.
 
 use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
 use crate::ends;

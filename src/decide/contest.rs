@@ -25,7 +25,7 @@ pub(super) enum Why {
     Alone,
     /// Direct summation is forecast to be cheaper than all fast methods.
     FewPairs,
-    /// Direct summation is cheaper than to measure the errors of fast methods.
+    /// Direct summation is cheaper than measuring the errors of fast methods.
     DearToMeasure,
     /// Direct summation is cheaper than the fast method on the boxes of these points.
     ThesePoints,
@@ -159,7 +159,7 @@ struct Contest<'a, F: Field> {
     best: Option<Tried<Decided<F>>>,
     /// The least error of candidates that stall and are not tried again.
     reached: Option<f64>,
-    /// Whether direct summation was cheaper than to measure a candidate.
+    /// Whether direct summation was cheaper than measuring a candidate.
     outbid_by_direct: bool,
     /// The last error of a candidate that could not be tried.
     failed: Error,
@@ -278,7 +278,8 @@ impl<F: Field> Contest<'_, F> {
         }
     }
 
-    /// Gives a candidate, and others that miss as much with one value of the attributes of sources, several values.
+    /// One value of the attributes of sources causes too large an error: gives `nodes` nodes to a candidate, and to waiting
+    /// candidates of expansions that err as much.
     fn take_nodes(&mut self, candidate: Candidate, order: usize, nodes: usize, error: f64) {
         let with_nodes = |candidate: &Candidate, first| self.field.at(&candidate.with_nodes(nodes), first);
         if self.field.goal().tolerance().is_some_and(|tolerance| error > tolerance) {

@@ -96,8 +96,8 @@ impl OnEngine<'_> {
     }
 
     /// The number of nodes that leaves half of the tolerance to the order, or else the one with the least error, with
-    /// this error. `None` if one value causes less than half of the `error` at an order, or no more than the tolerance,
-    /// or others err more.
+    /// this error. `None` in three cases: one node causes less than half of `error`, one node keeps the tolerance, or no
+    /// larger number of nodes has a smaller error.
     fn nodes_for(&mut self, order: usize, error: f64, tolerance: f64) -> Result<Option<(usize, f64)>, Error> {
         let one = worst(&self.engine.errors_of_attributes(order, 1)?);
         if one <= tolerance || one < 0.5 * error {

@@ -14,8 +14,9 @@ pub(super) trait Field {
     fn has_operators_per_level(&self) -> bool;
     /// Mean points per leaf, and seconds of an evaluation, at an order: a forecast for points that fill a cube evenly.
     fn forecast(&self, candidate: &Candidate, order: usize) -> [f64; 2];
-    /// Forecast seconds of a measurement at an order whose evaluation takes `evaluation` seconds, in boxes of so many
-    /// `levels` (`None`: as many as points have that fill a cube evenly). A given order is not measured.
+    /// Forecast seconds of a measurement at an order whose evaluation takes `evaluation` seconds. `levels` is the number of
+    /// levels of the tree; `None` stands for that of points that fill a cube evenly. If the caller has given the order,
+    /// nothing is measured, and the result is 0.
     fn measurement(&self, candidate: &Candidate, order: usize, evaluation: f64, levels: Option<usize>) -> f64;
     /// Builds the boxes of a candidate.
     fn place(&self, candidate: &Candidate) -> Result<Self::Attempt, Error>;

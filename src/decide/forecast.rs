@@ -9,7 +9,7 @@ use crate::mesh::Mesh;
 use crate::request::{Fmm, Method};
 use fmm_traits::Error;
 
-/// Seconds of the sums of a measurement, in seconds of an evaluation. It is 0.1 to 0.5
+/// Time of the sums of a measurement, divided by the time of an evaluation. Measured ratios are 0.1 to 0.5
 /// (`runs/2026-11-23-zen4x2/probe-seconds.txt`).
 const SUMS_IN_EVALUATIONS: f64 = 0.3;
 
@@ -69,8 +69,8 @@ pub(super) fn price(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, m
 }
 
 /// Forecast seconds of a measurement at an order, whose evaluation takes `evaluation` seconds: sums over some of the
-/// points, and operators. The number of levels is that of points that fill a cube evenly, unless it is known. A given
-/// order is not measured.
+/// points, and operators. `levels` is the number of levels of the tree; `None` stands for that of points that
+/// fill a cube evenly. If the caller has given the order, nothing is measured, and the result is 0.
 pub(super) fn measurement(
     r: &Fmm,
     task: &Task,

@@ -4,9 +4,10 @@
 //! its [order] by measuring errors ([`crate::probe`]). The cheapest candidate that keeps the tolerance wins.
 //!
 //! - A measurement has a price, too: its operators, and sums over some of the points. A candidate is measured, and
-//!   measured at a further order, only while that [pays](order::Rivals::outbid): its evaluation must be cheaper than the
-//!   best candidate so far, and than direct summation where that can take its place, by a part of what its measurements
-//!   cost. Prices of evaluations are forecasts; beside a best candidate they count boxes and edges.
+//!   measured at a further order, only while that [pays](order::Rivals::outbid): its evaluation and a quarter of its
+//!   measurements together must cost less than each known way. Known ways are the best candidate so far, and direct
+//!   summation where it can take the place of the candidate. There, all searches together cost at most four direct sums.
+//!   Prices are forecasts. As soon as there is a best candidate, prices of evaluations count boxes and edges.
 //! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other
 //!   one is forecast to be [clearly cheaper](order::MIN_RATIO_TO_WAIT).
 //! - Where sources have attributes, far fields have one value of them at first. If this value causes an error above the

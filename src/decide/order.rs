@@ -5,11 +5,12 @@ use crate::candidates::Candidate;
 use crate::probe::search::{Aim, Next, Search, least};
 use fmm_traits::Error;
 
-/// Evaluations in which a plan should earn back its measurements. Where operators cost nothing, a candidate is then
-/// measured if it is 7 % cheaper; prices of two expansions err by up to a fifth against each other.
+/// Evaluations in which a plan should earn back its measurements. A measurement takes about 0.3 evaluations, and its
+/// operators. So a candidate whose operators cost nothing is measured if its forecast is 7 % below that of a known way.
+/// Forecasts of two expansions err by up to a fifth against each other.
 const EVALUATIONS: f64 = 4.0;
 /// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
-/// tried first. The candidate is then placed again if its turn comes, so it does not wait for a few per cent.
+/// tried first. The boxes of a candidate that has waited must be built again, which a gain of a few per cent does not pay.
 pub(super) const MIN_RATIO_TO_WAIT: f64 = 1.1;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;

@@ -12,7 +12,7 @@ pub(super) fn because(r: &Fmm, why: Why, forecasts: &str) -> String {
     let named = r.method != Method::Auto;
     match why {
         Why::FewPairs => format!("cheaper than the fast method for so few pairs{forecasts}"),
-        Why::DearToMeasure => format!("cheaper than to measure the errors of fast methods{forecasts}"),
+        Why::DearToMeasure => format!("cheaper than measuring the errors of fast methods{forecasts}"),
         Why::ThesePoints => format!("cheaper than the fast method on these points{forecasts}"),
         Why::FallShort(floor) => format!("fast methods reach {floor:.1e} for this kernel on these points"),
         Why::OnlyOne => "the only method that keeps the tolerance".to_string(),

@@ -14,8 +14,8 @@ use std::ops::RangeInclusive;
 /// shorter range may be one step of a staircase. For example, spherical harmonics of points on a lattice gain next to
 /// nothing from order 19 to 21, and two digits to order 28.
 const STALL_DIGITS: f64 = 2.2;
-/// An error above this part of the sums is no stall: an expansion that has no digit yet may still resolve the kernel at a
-/// higher order. Waves in boxes of several wavelengths are an example.
+/// Largest relative error that counts as a correct digit. An error stalls only after an order with a digit: without one, the
+/// expansion may still resolve the kernel at a higher order. Waves in boxes of several wavelengths are an example.
 const NO_DIGIT: f64 = 0.1;
 /// Fewest digits per order that the search assumes between an order that breaks the tolerance and an order that keeps
 /// it.
@@ -148,9 +148,10 @@ fn span(digits: f64) -> usize {
 /// The order with the least error among `orders`, and this error. `digits` are the digits per order that the expansion
 /// gains where it converges, and `at` measures the error at an order (infinite, not NaN, without a digit).
 ///
-/// The orders ascend from the smallest, all of them until the error stalls: for a kernel that an expansion does not suit,
-/// errors jump up and down from order to order by a factor of ten. Where the error falls as the expansion promises, the
-/// steps grow, and the orders beside the best are measured at the end.
+/// The search starts at the smallest order. While the error falls at least half as fast as `digits` says, the step between
+/// orders grows. Otherwise the step is 1, because errors of an expansion that does not suit the kernel jump by a factor of
+/// ten from order to order. The search ends when the error stalls, or when three spans of orders have brought no digit. Then
+/// the orders beside the best order are measured.
 ///
 /// The path depends on the errors alone, on no tolerance and no first guess. So a plan whose tolerance is just above the
 /// least error finds the same order again.
@@ -167,7 +168,6 @@ pub(crate) fn least<E>(
         let last = tried.last_key_value().map(|(&p, &e)| (p, e));
         tried.insert(order, error);
         let least = |range: RangeInclusive<usize>| tried.range(range).map(|(_, &e)| e).fold(f64::INFINITY, f64::min);
-        // An expansion without a digit is given up after three spans.
         let without = order >= min + 3 * span && least(min..=order) > NO_DIGIT;
         let stalled =
             without || order >= min + span && stalls(least(order + 1 - span..=order), least(min..=order - span));

@@ -2,7 +2,9 @@
 
 use crate::Test;
 use adaptive2d::{ConnectOptions, PyramidOptions};
-use backend_cuda::{CallerPoints, Device, Expansion, PlanePlaced, PlaneSettings, Settings, plane_solver, solver};
+use backend_cuda::{
+    CallerPoints, Device, Expansion, Placed, PlanePlaced, PlaneSettings, Settings, plane_solver, solver,
+};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{Harmonic2d, Laplace, Yukawa};
 use fmm_traits::testkit::clouds::CloudKind;
@@ -70,44 +72,43 @@ fn few(device: &Device, taken: [u64; 5], [waits, copies, launches]: [u64; 3]) {
     assert!(taken.iter().zip(most).all(|(taken, most)| *taken <= most), "{taken:?} instead of {most:?}");
 }
 
-/// Points that move a little. Waits cost most, then copies to the host, then launches and allocations.
-fn new_points_take_few_calls(device: &Device) {
-    let settings = Settings {
+/// Equivalent densities of order 4.
+fn settings() -> Settings {
+    Settings {
         expansion: Expansion::Equivalent(Fill::Surface),
         policy: Policy::Uvwx,
         order: 4,
         lists: ListOptions::default(),
         beside: None,
         cache: None,
-    };
+    }
+}
+
+/// Points that move a little. Waits cost most, then copies to the host, then launches and allocations.
+fn new_points_take_few_calls(device: &Device) {
     let options = BuildOptions { occupancy: 30.0, ..BuildOptions::default() };
     let points = |seed| crate::placed(device, &options, &CloudKind::Uniform.points(40_000, seed), None).unwrap();
     let kernels = Kernels::of(&Laplace, Outputs::POTENTIAL).unwrap();
-    let mut plan = solver(&kernels, &settings, Precision::F32, points(0)).unwrap();
+    let mut plan = solver(&kernels, &settings(), Precision::F32, points(0)).unwrap();
     (1..3).for_each(|seed| plan.set_points(points(seed)).unwrap());
     few(device, calls_of(|| plan.set_points(points(3)).unwrap()), [15, 16, 104]);
 }
 
-/// New points that were made and given up leave the sums as they were, also where they have asked for operators of other
-/// boxes.
+/// New points that were made and given up leave the sums as they were. They ask for operators of boxes of another size,
+/// which dense M2L of the present boxes must not take.
 fn new_points_that_are_given_up(device: &Device) {
-    let settings = Settings {
-        expansion: Expansion::Equivalent(Fill::Surface),
-        policy: Policy::Uvwx,
-        order: 4,
-        lists: ListOptions::default(),
-        beside: None,
-        cache: None,
-    };
     let options = BuildOptions { occupancy: 20.0, ..BuildOptions::default() };
     let points = |scale: f64| {
         let x: Vec<f64> = CloudKind::Uniform.points(2000, 5).iter().map(|x| scale * x).collect();
-        crate::placed(device, &options, &x, None).unwrap()
+        let tree = fmm_tree::build(&x, None, &options).unwrap();
+        let mut lists = fmm_tree::uvwx(&tree, &ListOptions::default()).unwrap();
+        crate::without_last_edge(&mut lists);
+        Placed::upload(device, &tree, &lists, None).unwrap()
     };
     let kernels = Kernels::of(&Yukawa { kappa: 3.0 }, Outputs::POTENTIAL).unwrap();
     let q: Vec<f64> = (0..2000).map(|i| 1.0 + (i % 7) as f64).collect();
     let sums = |given_up: bool| {
-        let mut plan = solver(&kernels, &settings, Precision::F64, points(1.0)).unwrap();
+        let mut plan = solver(&kernels, &settings(), Precision::F64, points(1.0)).unwrap();
         if given_up {
             plan.make(points(1.7)).unwrap();
             plan.forget();

@@ -177,9 +177,7 @@ fn parts(device: &Device) {
         assert!(e <= 1e-13, "{most}: {e:e}");
     }
     let mut few = lists().download().unwrap();
-    few.m2l.sources.pop();
-    let last = few.m2l.sources.len();
-    few.m2l.starts.iter_mut().for_each(|e| *e = (*e).min(last));
+    crate::without_last_edge(&mut few);
     let here = tree().download().unwrap();
     let sides: Vec<f64> = (0..here.levels()).map(|l| here.side_at(l)).collect();
     let lattice = Lattice::surface(7).in_plane();

@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
-
 /// Boxes of a block of `near_pairs`, which has one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 
@@ -217,13 +216,8 @@ impl<'a> Cut<'a> {
         within(of, positions)?;
         let (device, n) = (self.device, positions.len());
         let at = device.upload(positions, "positions")?;
-        let rows = device.alloc(3 * n, "points")?;
-        let shape = [(&of.xyz).into(), (of.n as u64).into(), (of.axes as u32).into()];
-        let args = [shape[0], shape[1], shape[2], (&at).into(), (n as u32).into(), (&rows).into()];
-        // SAFETY: arguments as in cut.cu; all positions lie within the points.
-        unsafe {
-            self.kernels.threads("take_points_as_rows", n, &args)?;
-        }
+        // SAFETY: all positions lie within the points.
+        let rows = unsafe { of.taken(&self.kernels, (&at).into(), n)? };
         CallerPoints::of(device, 3, "points", rows)
     }
 

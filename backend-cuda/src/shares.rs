@@ -8,7 +8,7 @@
 //! from those of their children, as a single device does. So a target gets the sum that one device would compute, in the
 //! same order.
 
-use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::ends;
 use crate::link::Link;
 use crate::lists::{DeviceEdges, DeviceLists, each, filled};
@@ -159,7 +159,7 @@ pub(crate) fn share(
 struct Cutter {
     device: Device,
     kernels: ByItem,
-    arrange: Functions,
+    arrange: ByItem,
     primitives: Primitives,
     /// The tree as kernels see it.
     boxes: Buffer<u64>,
@@ -176,7 +176,7 @@ impl Cutter {
         let device = tree.device.clone();
         Ok(Cutter {
             kernels: ByItem::new(&device, device.fixed("shares", programs::shares)?, BLOCK),
-            arrange: device.fixed("arrange", programs::arrange)?,
+            arrange: ByItem::new(&device, device.fixed("arrange", programs::arrange)?, BLOCK),
             primitives: Primitives::new(&device)?,
             boxes: tree.described()?,
             n: tree.len(),
@@ -294,9 +294,8 @@ impl Cutter {
     fn owned(&self, flags: &Buffer<u32>, owner: usize) -> Result<Slots, Error> {
         self.listed("marked", flags, owner, |list| {
             let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
-            let grid = (blocks(self.n, BLOCK as usize)?, 1);
             // SAFETY: arguments as in arrange.cu; the list has as many entries as there are flags.
-            unsafe { self.device.launch(&self.arrange, "list_boxes", grid, BLOCK, &args) }
+            unsafe { self.arrange.threads("list_boxes", self.n, &args) }
         })
     }
 

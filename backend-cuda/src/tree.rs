@@ -1,7 +1,7 @@
 //! The octree of `fmm_tree`, built on the device level by level and equal array by array:
 //! `kernels/points.cu`, `kernels/split.cu`.
 
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
 use crate::ends;
 use crate::points::{CallerPoints, Sample};
 use crate::primitives::Primitives;
@@ -333,20 +333,28 @@ impl DevicePoints {
     }
     /// Some [rows](Self::rows) of points of space. The device sorts them out, a part at a time.
     pub(crate) fn some_rows(&self, device: &Device, rows: Range<usize>) -> Result<Vec<f64>, Error> {
-        let (places, functions) = (ends::places(device, &self.order)?, device.fixed("cut", programs::cut)?);
+        let places = ends::places(device, &self.order)?;
+        let kernels = ByItem::new(device, device.fixed("cut", programs::cut)?, BLOCK);
         let mut all = Vec::with_capacity(3 * rows.len());
         for first in rows.clone().step_by(ROWS_AT_A_TIME) {
             let n = ROWS_AT_A_TIME.min(rows.end - first);
-            let taken: Buffer<f64> = device.alloc(3 * n, "points")?;
-            let shape = [(&self.xyz).into(), (self.n as u64).into(), (self.axes as u32).into()];
-            let args = [shape[0], shape[1], shape[2], places.at(first), (n as u32).into(), (&taken).into()];
-            // SAFETY: arguments as in cut.cu; the order is a permutation of `n` points, of which the rows are some.
-            unsafe {
-                device.launch(&functions, "take_points_as_rows", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
-            }
+            // SAFETY: the order is a permutation of the points, of which the rows are some.
+            let taken = unsafe { self.taken(&kernels, places.at(first), n)? };
             all.extend(device.download(&taken, "points")?);
         }
         Ok(all)
+    }
+    /// The points at `n` positions as rows of three coordinates; z = 0 for points of the plane.
+    ///
+    /// # Safety
+    /// `kernels` are those of `cut.cu`. There are `n` positions, all of them within the points.
+    pub(crate) unsafe fn taken(&self, kernels: &ByItem, positions: Arg, n: usize) -> Result<Buffer<f64>, Error> {
+        let taken = kernels.device().alloc(3 * n, "points")?;
+        let shape = [(&self.xyz).into(), (self.n as u64).into(), (self.axes as u32).into()];
+        let args = [shape[0], shape[1], shape[2], positions, (n as u32).into(), (&taken).into()];
+        // SAFETY: arguments as in cut.cu; the rest is promised by the caller.
+        unsafe { kernels.threads("take_points_as_rows", n, &args)? };
+        Ok(taken)
     }
     /// Copies points from the host: one array for each axis, and the order.
     pub(crate) fn upload(device: &Device, xyz: &[&[f64]], order: &[u32]) -> Result<DevicePoints, Error> {

@@ -157,9 +157,8 @@ fn climb<F: Field>(
                 return Ok(Climbed::Stalled(measured.iter().map(|m| m.1).fold(f64::INFINITY, f64::min)));
             }
         };
-        let last = measured.iter().copied().max_by_key(|m| m.0);
+        let (last, seconds) = (measured.iter().copied().max_by_key(|m| m.0), field.forecast(candidate, order)[1]);
         if let (Aim::Further, Some(last)) = (aim, last) {
-            let seconds = field.forecast(candidate, order)[1];
             let orders = measured.iter().map(|m| m.0).chain([order]);
             let measuring = orders.map(|order| field.measurement(candidate, order, seconds, levels)).sum();
             let pause = match rivals.fast {
@@ -186,7 +185,7 @@ fn climb<F: Field>(
         }
         let error = attempt.measure(order)?;
         measured.push((order, error));
-        *spent += field.measurement(candidate, order, field.forecast(candidate, order)[1], levels);
+        *spent += field.measurement(candidate, order, seconds, levels);
         if error > tolerance
             && let Some((nodes, error)) = attempt.nodes(order, error, tolerance)?
         {
@@ -212,7 +211,7 @@ fn order_of_least_error(candidate: &Candidate, attempt: &mut impl Attempt) -> Re
     let (_, occupancy) = leaves.into_iter().find(|l| l.0 == order).expect("it was measured");
     if occupancy != attempt.occupancy() {
         attempt.replace(order, occupancy)?;
-        // The sample belongs to the boxes. Measurements are functions of the boxes, so the bounds are the same again.
+        // The sample belongs to the boxes, so the order is measured on them again.
         attempt.measure(order)?;
     }
     Ok(order)

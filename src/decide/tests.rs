@@ -50,7 +50,7 @@ impl Line {
 struct Tables {
     goal: Goal,
     lines: Vec<(Candidate, Line)>,
-    direct: Option<(Candidate, f64)>,
+    direct: (Candidate, f64),
     /// Method and order of each measurement.
     measured: RefCell<Vec<(Method, usize)>>,
 }
@@ -59,7 +59,7 @@ impl Tables {
     /// Direct summation comes with its seconds and its error.
     fn new(goal: Goal, lines: impl Iterator<Item = (Candidate, Line)>, direct: (Candidate, f64, f64)) -> Tables {
         let (candidate, seconds, error) = direct;
-        let direct = Some((Candidate { seconds, ..candidate }, error));
+        let direct = (Candidate { seconds, ..candidate }, error);
         Tables { goal, lines: lines.collect(), direct, measured: RefCell::default() }
     }
     /// The candidates that keep a tolerance, each with its smallest order.
@@ -68,24 +68,22 @@ impl Tables {
         working.filter_map(|(c, line)| line.order(c, tolerance).map(|order| (c, line, order))).collect()
     }
     fn candidates(&self) -> Vec<Candidate> {
-        let mut all: Vec<Candidate> = self.lines.iter().map(|(c, line)| self.at_line(c, line)).collect();
-        all.extend(self.direct.iter().map(|(c, _)| c.clone()));
+        let priced = |(c, line): &(Candidate, Line)| Candidate { seconds: line.forecast(c.first), ..c.clone() };
+        let mut all: Vec<Candidate> = self.lines.iter().map(priced).collect();
+        all.push(self.direct.0.clone());
         all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         all
-    }
-    fn at_line(&self, candidate: &Candidate, line: &Line) -> Candidate {
-        Candidate { seconds: line.forecast(candidate.first), ..candidate.clone() }
     }
     /// Forecast seconds of all measurements of fast candidates.
     fn spent(&self) -> f64 {
         let price = |(method, order): &(Method, usize)| {
-            let line = self.lines.iter().find(|(c, _)| c.method == *method).map(|(_, line)| line);
-            line.map_or(0.0, |line| line.measurement(*order, line.forecast(*order)))
+            self.line(*method).map_or(0.0, |line| line.measurement(*order, line.forecast(*order)))
         };
         self.measured.borrow().iter().map(price).sum()
     }
-    fn line(&self, candidate: &Candidate) -> Option<&Line> {
-        self.lines.iter().find(|(c, _)| c.method == candidate.method).map(|(_, line)| line)
+    /// The table of a method; `None` for direct summation.
+    fn line(&self, method: Method) -> Option<&Line> {
+        self.lines.iter().find(|(c, _)| c.method == method).map(|(_, line)| line)
     }
 }
 
@@ -95,19 +93,19 @@ impl<'a> Field for &'a Tables {
         self.goal
     }
     fn is_exact(&self, candidate: &Candidate) -> bool {
-        candidate.method == Method::Direct && self.direct.as_ref().is_some_and(|d| d.1 == 0.0)
+        candidate.method == Method::Direct && self.direct.1 == 0.0
     }
     fn has_operators_per_level(&self) -> bool {
         self.lines.iter().any(|(_, line)| line.operators > 1e-3)
     }
     fn forecast(&self, candidate: &Candidate, order: usize) -> [f64; 2] {
-        [10.0 * order as f64, self.line(candidate).map_or(candidate.seconds, |line| line.forecast(order))]
+        [10.0 * order as f64, self.line(candidate.method).map_or(candidate.seconds, |line| line.forecast(order))]
     }
     fn measurement(&self, candidate: &Candidate, order: usize, evaluation: f64, _: Option<usize>) -> f64 {
-        self.line(candidate).map_or(0.0, |line| line.measurement(order, evaluation))
+        self.line(candidate.method).map_or(0.0, |line| line.measurement(order, evaluation))
     }
     fn place(&self, candidate: &Candidate) -> Result<OnTable<'a>, Error> {
-        if self.line(candidate).is_some_and(|line| line.fails) {
+        if self.line(candidate.method).is_some_and(|line| line.fails) {
             return Err(Error::Memory { needed: 1, available: 0, what: "boxes".to_string() });
         }
         Ok(OnTable { tables: self, candidate: candidate.clone(), occupancy: candidate.occupancy })
@@ -122,9 +120,9 @@ struct OnTable<'a> {
 
 impl OnTable<'_> {
     fn error(&self, order: usize) -> f64 {
-        match self.tables.line(&self.candidate) {
+        match self.tables.line(self.candidate.method) {
             Some(line) => line.error(&self.candidate, order),
-            None => self.tables.direct.as_ref().expect("direct").1,
+            None => self.tables.direct.1,
         }
     }
 }
@@ -132,13 +130,13 @@ impl OnTable<'_> {
 impl Attempt for OnTable<'_> {
     type Decision = (Method, usize);
     fn counted(&mut self, order: usize) -> Result<(f64, usize), Error> {
-        Ok((self.tables.line(&self.candidate).map_or(self.candidate.seconds, |line| line.price(order)), 4))
+        Ok((self.tables.line(self.candidate.method).map_or(self.candidate.seconds, |line| line.price(order)), 4))
     }
     fn occupancy(&self) -> f64 {
         self.occupancy
     }
     fn balance(&self, order: usize) -> Option<f64> {
-        self.tables.line(&self.candidate).map(|_| 10.0 * order as f64)
+        self.tables.line(self.candidate.method).map(|_| 10.0 * order as f64)
     }
     fn replace(&mut self, _: usize, occupancy: f64) -> Result<(), Error> {
         self.occupancy = occupancy;

@@ -181,6 +181,11 @@ impl ByItem {
         ByItem { device: device.clone(), functions, block }
     }
 
+    /// The device of the program.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Enqueues a kernel with one thread for each of `count` items.
     ///
     /// # Safety

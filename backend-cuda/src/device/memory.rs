@@ -92,13 +92,20 @@ impl Device {
         let room = if shelves.is_some() { Shelves::room(bytes) } else { bytes };
         // SAFETY: as above.
         let fresh = || unsafe { self.inner.stream.alloc::<u8>(room) }.map(CudaSlice::leak);
-        self.fresh(fresh, bytes, what).map(of)
+        let room = || Ok(self.inner.shelves.as_ref().is_some_and(|shelves| shelves.clear()));
+        self.asked(fresh, room, bytes, what).map(of)
     }
 
-    /// What `alloc` gets from the driver, if need be after the shelves have given back what lies there.
-    fn fresh(&self, alloc: impl Fn() -> Result<u64, DriverError>, bytes: usize, what: &str) -> Result<u64, Error> {
+    /// What `alloc` gets from the driver. If memory is short and `room` makes some, `alloc` asks again.
+    fn asked(
+        &self,
+        alloc: impl Fn() -> Result<u64, DriverError>,
+        room: impl FnOnce() -> Result<bool, Error>,
+        bytes: usize,
+        what: &str,
+    ) -> Result<u64, Error> {
         let made = match alloc() {
-            Err(e) if out_of_memory(e) && self.inner.shelves.as_ref().is_some_and(|s| s.clear()) => alloc(),
+            Err(e) if out_of_memory(e) && room()? => alloc(),
             made => made,
         };
         made.map_err(|e| self.memory(e, bytes, what))
@@ -110,14 +117,7 @@ impl Device {
         self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
         // SAFETY: the caller writes the memory before it is read.
         let alloc = || unsafe { result::malloc_sync(bytes.max(1)) };
-        let made = match alloc() {
-            Err(e) if out_of_memory(e) => {
-                self.give_back()?;
-                alloc()
-            }
-            made => made,
-        };
-        made.map_err(|e| self.memory(e, bytes, what))
+        self.asked(alloc, || self.give_back().map(|()| true), bytes, what)
     }
 
     /// A buffer of `n` zeros.

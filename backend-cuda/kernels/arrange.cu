@@ -92,13 +92,15 @@ extern "C" __global__ void inner_flags(const Boxes* boxes, u32 count, u32* flags
   if (b < count) flags[b] = !is_leaf(t, b);
 }
 
-// Flags of the boxes between whose children there are edges (`flags` must be zeros before). One warp per box.
-extern "C" __global__ void family_flags(const Boxes* boxes, u32 count, const u64* starts, const u32* sources, u32* flags) {
+// Flags of the boxes whose children send along edges, and of those whose children receive (zeros before). One warp per
+// box.
+extern "C" __global__ void family_flags(const Boxes* boxes, u32 count, const u64* starts, const u32* sources, u32* sends,
+                                        u32* receives) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count || starts[b] == starts[b + 1]) return;
-  if (lane_id() == 0) flags[t.parent[b]] = 1;
-  for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) flags[t.parent[sources[e]]] = 1;
+  if (lane_id() == 0) receives[t.parent[b]] = 1;
+  for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) sends[t.parent[sources[e]]] = 1;
 }
 
 // The ends of M2L in a family, the children of one box: the 26 domains of fmm-tree/src/domains.rs, of which the first

@@ -49,11 +49,12 @@ __device__ __forceinline__ u32 operator_of(u32 d, u32 target, u32 source) {
   return offset_index(offset);
 }
 
-// around[d · families + f]: the family in direction d of family f, plus 1, if the V list joins any of their children.
-// It must be zeros before. numbers[b]: the family whose parent is box b. An edge between boxes in other positions
-// sets `refused` to its receiver. One warp per box.
+// around[d · receivers + r]: the sending family in direction d of receiving family r, plus 1, if the V list joins any of
+// their children. It must be zeros before. to_number[b], from_number[b]: the receiving and the sending family whose parent
+// is box b. An edge between boxes in other positions sets `refused` to its receiver. One warp per box.
 extern "C" __global__ void family_around(const Boxes* boxes, u32 count, const u64* starts, const u32* sources,
-                                         const u64* numbers, u32 families, u32* around, u32* refused) {
+                                         const u64* from_number, const u64* to_number, u32 receivers, u32* around,
+                                         u32* refused) {
   const Boxes t = *boxes;
   const u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (b >= count) return;
@@ -70,7 +71,7 @@ extern "C" __global__ void family_around(const Boxes* boxes, u32 count, const u6
       if (a < DIM) code = 3 * code + (u32)(d + 1);
     }
     if (good && code != AROUND / 2 && offset_index(offset) < OFFSETS)
-      around[(u64)(code - (code > AROUND / 2)) * families + numbers[p]] = (u32)numbers[from] + 1;
+      around[(u64)(code - (code > AROUND / 2)) * receivers + to_number[p]] = (u32)from_number[from] + 1;
     else
       atomicMin(refused, b);
   }
@@ -79,16 +80,17 @@ extern "C" __global__ void family_around(const Boxes* boxes, u32 count, const u6
 // Number of edges that the product covers: pairs of children of neighbouring families (`around`) that are not
 // adjacent, with sources and targets. The host compares it with the length of the V list. `sources`: the number of
 // sources of each box, also on other ranks; null: those that are here. One thread per family and direction.
-extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxes, const u32* kids, const u32* around,
-                                                               u32 families, const u64* sources, u64* edges) {
+extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxes, const u32* from_kids,
+                                                               const u32* to_kids, const u32* around, u32 receivers,
+                                                               const u64* sources, u64* edges) {
   const Boxes t = *boxes;
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  const u32 f = i % families, d = i / families;
+  const u32 r = i % receivers, d = i / receivers;
   u64 mine = 0, total;
   const u32 s = d < AROUND ? around[i] : 0;
   if (s != 0)
     for (u32 k = 0; k < FAMILY * FAMILY; ++k) {
-      const u32 target = kids[f * FAMILY + k / FAMILY], source = kids[(s - 1) * FAMILY + k % FAMILY];
+      const u32 target = to_kids[r * FAMILY + k / FAMILY], source = from_kids[(s - 1) * FAMILY + k % FAMILY];
       if (target == 0 || source == 0) continue;
       const bool both = targets_in(t, target - 1) > 0 && (sources ? sources[source - 1] : sources_in(t, source - 1)) > 0;
       mine += both && operator_of(d, k / FAMILY, k % FAMILY) < OFFSETS;
@@ -136,14 +138,15 @@ struct alignas(16) Entry<float> {
   }
 };
 
-// For the families first … first + count − 1: the spectra of check values, summed over all neighbouring families, at
+// For the receiving families first … first + count − 1: the spectra of check values, summed over all families around, at
 // frequency k = blockIdx.y, for value blockIdx.z.
 // * operators[((k · values + value) · strengths + strength) · OFFSETS + offset]
-// * spectra: plane strength · frequencies + k; family 0 is zero. sums: plane value · frequencies + k.
+// * spectra: of the sending families, plane strength · frequencies + k; family 0 is zero.
+// * sums: of the receiving families, plane value · frequencies + k.
 // In f32, the products of each direction are summed separately and then added, because the tensor cores truncate sums
 // instead of rounding them.
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
-    m2l_product(const Complex* operators, const u32* numbers, u32 strengths, const Complex* spectra, u32 families, u32 first,
+    m2l_product(const Complex* operators, const u32* numbers, u32 strengths, const Complex* spectra, u32 receivers, u32 first,
                 u32 count, const u32* around, u32 shift, Complex* sums) {
   // Operators in the order in which the lanes of a warp read them: target g, source t, and in space source t + 4.
   constexpr int HALVES = FAMILY / 4;
@@ -169,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     const Complex* from = spectra + (((u64)strength * frequencies + k) << shift) * FAMILY + t;
     const u32* row = around + first + base + g;
 #pragma unroll UNROLL
-    for (u32 d = 0; d < AROUND; ++d, row += families) {
+    for (u32 d = 0; d < AROUND; ++d, row += receivers) {
       u32 source[EIGHTS], any = 0;
 #pragma unroll
       for (int n = 0; n < EIGHTS; ++n) {

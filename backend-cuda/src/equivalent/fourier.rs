@@ -2,13 +2,14 @@
 
 use super::DeviceScalar;
 use super::plan::Shape;
-use crate::arrange::{Arranger, Checks};
+use crate::arrange::{Arranger, Checks, Items};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::programs::{dft_boxes, dft_threads};
 use fmm_kernels::equivalent::Lattice;
 use fmm_kernels::equivalent::spectra::Grid;
 use fmm_traits::Error;
+use std::sync::Arc;
 
 /// Threads per block in `m2l_product`.
 const PRODUCT_BLOCK: u32 = 256;
@@ -22,15 +23,14 @@ const MAX_CHUNK_SHIFT: u32 = 10;
 /// Share of the free memory that the spectra may take.
 const SPECTRA_SHARE_OF_MEMORY: f64 = 0.5;
 
-/// The V list as families and their neighbouring families, with room for spectra.
+/// The V list as families that receive and the neighbouring families that send to them, with room for spectra.
 #[derive(Debug)]
 pub(super) struct Families<T> {
-    count: usize,
-    /// First family of each level of parents, then the number of families.
-    level_start: Vec<u64>,
-    /// The children of each family.
-    kids: Buffer<u32>,
-    /// The families around each family.
+    /// Families of which M2L reads spectra.
+    senders: Arc<Group>,
+    /// Families of which M2L sums spectra. On one rank, senders and receivers are the same group.
+    receivers: Arc<Group>,
+    /// The senders around each receiver.
     around: Buffer<u32>,
     /// Number of the operator for each direction, target octant and source octant.
     operators: Buffer<u32>,
@@ -45,6 +45,80 @@ pub(super) struct Families<T> {
     held: usize,
     /// log₂ of the number of families in a chunk of spectra.
     shift: u32,
+}
+
+/// Some families, level by level.
+#[derive(Debug)]
+struct Group {
+    count: usize,
+    /// First family of each level of parents, then the number of families.
+    level_start: Vec<u64>,
+    /// The children of each family.
+    kids: Buffer<u32>,
+}
+
+/// A group, and for each box the number of families of the group whose parents are boxes before it.
+#[derive(Clone)]
+struct Numbered {
+    group: Arc<Group>,
+    numbers: Arc<Buffer<u64>>,
+}
+
+impl Numbered {
+    fn new(
+        arranger: &Arranger,
+        functions: &Functions,
+        lattice: Lattice,
+        (parents, numbers): (Items, Buffer<u64>),
+    ) -> Result<Self, Error> {
+        let (device, n) = (arranger.device(), lattice.octants() * parents.len());
+        let kids = device.zeros(n, "children")?;
+        let octants = Arg::from(&arranger.tree.boxes.octant);
+        let args =
+            [arranger.boxes.into(), octants, (&parents.boxes).into(), (parents.len() as u32).into(), (&kids).into()];
+        // SAFETY: arguments as in m2l_fourier.cu; there are children for each family.
+        unsafe { device.launch(functions, "family_kids", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        let group = Group { count: parents.len(), level_start: parents.level_start, kids };
+        Ok(Numbered { group: Arc::new(group), numbers: Arc::new(numbers) })
+    }
+
+    /// The families that send, and those that receive, along the edges of a V list.
+    fn senders_and_receivers(
+        arranger: &Arranger,
+        functions: &Functions,
+        m2l: &DeviceEdges,
+        lattice: Lattice,
+    ) -> Result<[Self; 2], Error> {
+        let (device, n) = (arranger.device(), m2l.boxes);
+        let group = |listed| Numbered::new(arranger, functions, lattice, listed);
+        let boxes = [Arg::from(arranger.boxes), (n as u32).into()];
+        if arranger.tree.shared.is_none() {
+            // There are edges between most families.
+            let flags = device.alloc(n, "families")?;
+            let grid = (blocks(n, BLOCK as usize)?, 1);
+            // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
+            unsafe {
+                device.launch(
+                    &arranger.functions,
+                    "inner_flags",
+                    grid,
+                    BLOCK,
+                    &[boxes[0], boxes[1], (&flags).into()],
+                )?;
+            }
+            let [all] = arranger.listed(&[flags])?.map(group);
+            let all = all?;
+            return Ok([all.clone(), all]);
+        }
+        let flags = [device.zeros(n, "families")?, device.zeros(n, "families")?];
+        let rows = [(&m2l.starts).into(), (&m2l.sources).into()];
+        let args = [&boxes[..], &rows, &[(&flags[0]).into(), (&flags[1]).into()]].concat();
+        let grid = (blocks(32 * n, BLOCK as usize)?, 1);
+        // SAFETY: as above.
+        unsafe { device.launch(&arranger.functions, "family_flags", grid, BLOCK, &args)? };
+        let [senders, receivers] = arranger.listed(&flags)?.map(group);
+        Ok([senders?, receivers?])
+    }
 }
 
 /// Number of families around a family.
@@ -62,26 +136,14 @@ impl<T: DeviceScalar> Families<T> {
         shape: &Shape,
         lattice: Lattice,
     ) -> Result<Option<Self>, Error> {
-        let (device, boxes) = (arranger.device(), Arg::from(arranger.boxes));
-        let (order, children, neighbours) = (lattice.order, lattice.octants(), neighbours(lattice));
-        let n = m2l.boxes;
-        // A tree of one rank has edges between most families. Of a tree that ranks share, this one has a part of the edges.
-        let flags: Buffer<u32> = device.zeros(n, "families")?;
-        let args = [boxes, (n as u32).into(), (&m2l.starts).into(), (&m2l.sources).into(), (&flags).into()];
-        // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
-        unsafe {
-            let (all, warps) = ((blocks(n, BLOCK as usize)?, 1), (blocks(32 * n, BLOCK as usize)?, 1));
-            match arranger.tree.shared {
-                None => device.launch(&arranger.functions, "inner_flags", all, BLOCK, &[args[0], args[1], args[4]])?,
-                Some(_) => device.launch(&arranger.functions, "family_flags", warps, BLOCK, &args)?,
-            }
-        }
-        let [(parents, numbers)] = arranger.listed(&[flags])?;
-        let count = parents.boxes.len();
+        let (device, n) = (arranger.device(), m2l.boxes);
+        let (order, neighbours) = (lattice.order, neighbours(lattice));
+        let groups = Numbered::senders_and_receivers(arranger, functions, m2l, lattice)?;
+        let [senders, receivers] = groups.each_ref().map(|numbered| &numbered.group);
         // Numbers per family for one frequency along the last axis.
-        let entries = 2 * Grid::new(lattice).frequencies() / order * children;
-        let shift = (count + 1).ilog2().min(MAX_CHUNK_SHIFT);
-        let [spectra, sums] = [(shape.density, count + 1), (shape.check, count)]
+        let entries = 2 * Grid::new(lattice).frequencies() / order * lattice.octants();
+        let shift = (senders.count + 1).ilog2().min(MAX_CHUNK_SHIFT);
+        let [spectra, sums] = [(shape.density, senders.count + 1), (shape.check, receivers.count)]
             .map(|(row, n)| row / shape.points * n.next_multiple_of(1 << shift) * entries);
         // Memory that earlier points of the plan have given back is enough for all frequencies, most often.
         let bytes = (spectra + sums) * size_of::<T>();
@@ -89,31 +151,36 @@ impl<T: DeviceScalar> Families<T> {
             kept if kept >= (order * bytes) as u64 => order as f64,
             _ => SPECTRA_SHARE_OF_MEMORY * device.free_memory()? as f64 / bytes as f64,
         };
-        if count == 0 || fit < 1.0 {
+        if receivers.count == 0 || fit < 1.0 {
             return Ok(None);
         }
         let held = order.div_ceil(order.div_ceil(order.min(fit as usize)));
-        let kids = device.zeros(children * count, "children")?;
-        let around = device.zeros(neighbours * count, "families around families")?;
-        let operators = device.alloc(neighbours * children.pow(2), "families around families")?;
+        let around = device.zeros(neighbours * receivers.count, "families around families")?;
+        let operators = device.alloc(neighbours * lattice.octants().pow(2), "families around families")?;
         let checks = Checks::new(device)?;
-        let families = Arg::from(count as u32);
-        let octants = Arg::from(&arranger.tree.boxes.octant);
-        let rows = [Arg::from(&m2l.starts), Arg::from(&m2l.sources)];
-        // SAFETY: arguments as in m2l_fourier.cu; there are `count` families, and `numbers` has an entry for each box.
+        let (boxes, count, into) = (Arg::from(arranger.boxes), receivers.count as u32, Arg::from(&around));
+        let [starts, sources] = [Arg::from(&m2l.starts), Arg::from(&m2l.sources)];
+        let elsewhere = arranger.tree.shared.as_ref().and_then(|shared| shared.sources.as_ref());
+        // SAFETY: arguments as in m2l_fourier.cu; the numbers of families have an entry for each box.
         unsafe {
-            let args = [boxes, octants, (&parents.boxes).into(), families, (&kids).into()];
-            let grid = (blocks(children * count, BLOCK as usize)?, 1);
-            device.launch(functions, "family_kids", grid, BLOCK, &args)?;
-            let [starts, sources] = rows;
-            let (numbers, around) = (Arg::from(&numbers), Arg::from(&around));
-            let args = [boxes, (n as u32).into(), starts, sources, numbers, families, around, checks.refused()];
+            let numbers = groups.each_ref().map(|numbered| Arg::from(&*numbered.numbers));
+            let args = [
+                boxes,
+                (n as u32).into(),
+                starts,
+                sources,
+                numbers[0],
+                numbers[1],
+                count.into(),
+                into,
+                checks.refused(),
+            ];
             let grid = (blocks(32 * n, BLOCK as usize)?, 1);
             device.launch(functions, "family_around", grid, BLOCK, &args)?;
-            let sources =
-                arranger.tree.shared.as_ref().and_then(|shared| shared.sources.as_ref()).map_or(Arg::NULL, Arg::from);
-            let args = [boxes, (&kids).into(), around, families, sources, checks.edges()];
-            let grid = (blocks(neighbours * count, BLOCK as usize)?, 1);
+            let kids = [Arg::from(&senders.kids), (&receivers.kids).into()];
+            let sources = elsewhere.map_or(Arg::NULL, Arg::from);
+            let args = [boxes, kids[0], kids[1], into, count.into(), sources, checks.edges()];
+            let grid = (blocks(around.len(), BLOCK as usize)?, 1);
             device.launch(functions, "family_edges", grid, BLOCK, &args)?;
             let grid = (blocks(operators.len(), BLOCK as usize)?, 1);
             device.launch(functions, "operator_numbers", grid, BLOCK, &[(&operators).into()])?;
@@ -130,9 +197,8 @@ impl<T: DeviceScalar> Families<T> {
         }
         let coordinates: Vec<u32> = coordinates.into_iter().map(|[x, y, z]| (x | y << 8 | z << 16) as u32).collect();
         Ok(Some(Families {
-            count,
-            level_start: parents.level_start,
-            kids,
+            senders: senders.clone(),
+            receivers: receivers.clone(),
             around,
             operators,
             lattice,
@@ -147,7 +213,9 @@ impl<T: DeviceScalar> Families<T> {
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        self.kids.bytes() + self.around.bytes() + self.spectra.bytes() + self.sums.bytes()
+        let apart = !Arc::ptr_eq(&self.senders, &self.receivers);
+        let kids = self.senders.kids.bytes() + if apart { self.receivers.kids.bytes() } else { 0 };
+        kids + self.around.bytes() + self.spectra.bytes() + self.sums.bytes()
     }
 
     /// Limits the number of frequencies along the last axis that are computed at a time.
@@ -193,36 +261,38 @@ impl<T: DeviceScalar> Families<T> {
         check: &Buffer<T>,
     ) -> Result<(), Error> {
         let (strengths, values) = ((shape.density / shape.points) as u32, (shape.check / shape.points) as u32);
-        let (families, shift) = (Arg::from(self.count as u32), Arg::from(self.shift));
+        let Families { senders, receivers, .. } = self;
+        let [from_count, to_count] = [senders, receivers].map(|group| Arg::from(group.count as u32));
+        let shift = Arg::from(self.shift);
         let (lattice, order, plane) = (self.lattice, self.lattice.order, self.lattice.dim == 2);
         let threads = dft_threads::<T>(lattice) as u32;
         let blocks_of = |families: usize| blocks(families * lattice.octants(), dft_boxes::<T>(lattice));
         let [first_arg, held_arg] = [first, held].map(|k| Arg::from(k as u32));
-        let rows = [multipoles.into(), (shape.density as u32).into(), (&self.kids).into(), (&self.numbers).into()];
+        let rows = [multipoles.into(), (shape.density as u32).into(), (&senders.kids).into(), (&self.numbers).into()];
         let to = Arg::from(&self.spectra);
         let lines = if plane { 1 } else { held as u32 };
-        let grid = [blocks_of(self.count + 1)?, lines, strengths];
+        let grid = [blocks_of(senders.count + 1)?, lines, strengths];
         // SAFETY: arguments as in dft.cu or dft_plane.cu; `spectra` has room for one more family of zeros in front.
         unsafe {
-            let rest = if plane { &[first_arg, held_arg, shift, families, to][..] } else { &[first_arg, shift, to] };
+            let rest = if plane { &[first_arg, held_arg, shift, from_count, to][..] } else { &[first_arg, shift, to] };
             device.launch_3d(dft, "dft_forward", grid, threads, &[&rows, rest].concat())?;
         }
 
         // One launch for consecutive levels that share operators. `level` is the level of the parents, `level + 1`
         // the level of the children.
-        let levels = self.level_start.len() - 1;
-        let mut level = 0;
+        let (level_start, mut level) = (&receivers.level_start, 0);
+        let levels = level_start.len() - 1;
         while level + 1 < levels {
             let shared = operators(level + 1);
             let same = |l: &usize| std::ptr::eq(operators(*l + 1), shared);
             let next = (level + 1..levels - 1).find(|l| !same(l)).unwrap_or(levels - 1);
-            let (begin, end) = (self.level_start[level], self.level_start[next]);
+            let (begin, end) = (level_start[level], level_start[next]);
             let args = [
                 shared.at(first * shared.len() / order),
                 (&self.operators).into(),
                 strengths.into(),
                 (&self.spectra).into(),
-                families,
+                to_count,
                 (begin as u32).into(),
                 ((end - begin) as u32).into(),
                 (&self.around).into(),
@@ -237,10 +307,10 @@ impl<T: DeviceScalar> Families<T> {
         }
 
         let points = Arg::from(if plane { &self.numbers } else { &self.coordinates });
-        let from = [(&self.sums).into(), (&self.kids).into(), points, first_arg, held_arg, shift];
+        let from = [(&self.sums).into(), (&receivers.kids).into(), points, first_arg, held_arg, shift];
         let to = [check.into(), (shape.check as u32).into()];
-        let count = if plane { &[families][..] } else { &[] };
-        let grid = [blocks_of(self.count)?, 1, values];
+        let count = if plane { &[to_count][..] } else { &[] };
+        let grid = [blocks_of(receivers.count)?, 1, values];
         // SAFETY: arguments as in dft.cu or dft_plane.cu; a box is in one family, and every family has its sums.
         unsafe { device.launch_3d(dft, "dft_inverse", grid, threads, &[&from, count, &to].concat()) }
     }

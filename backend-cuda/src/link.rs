@@ -191,9 +191,7 @@ impl Parcel {
 
 impl Drop for Parcel {
     fn drop(&mut self) {
-        if self.device.context().bind_to_thread().is_ok() {
-            // SAFETY: from `malloc_sync`; no rank reads it after the call in which it was sent.
-            let _ = unsafe { result::free_sync(self.address) };
-        }
+        // No rank reads it after the call in which it was sent.
+        self.device.free_for_others(self.address, self.bytes);
     }
 }

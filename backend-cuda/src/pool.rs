@@ -61,13 +61,38 @@ const MAX_COARSE: usize = 16 << 20;
 /// Share of the memory of the device beyond which freed buffers go back to the driver.
 const SHARE_OF_MEMORY: u64 = 16;
 
+/// Where the memory on shelves comes from.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// The pool, in the order of a stream.
+    Pool(Arc<CudaStream>),
+    /// Outside the pool: memory that other devices may read.
+    Driver(Arc<CudaContext>),
+}
+
+impl Origin {
+    /// Gives memory back.
+    fn free(&self, address: u64) {
+        match self {
+            // SAFETY: the memory is free, and was allocated in this stream. The slice frees it.
+            Origin::Pool(stream) => drop(unsafe { stream.upgrade_device_ptr::<u8>(address, 1) }),
+            Origin::Driver(context) => {
+                if context.bind_to_thread().is_ok() {
+                    // SAFETY: the memory is free, and comes from `malloc_sync`.
+                    let _ = unsafe { result::free_sync(address) };
+                }
+            }
+        }
+    }
+}
+
 /// Freed buffers of one device, by size. Planning makes and frees some two hundred arrays. A call of the driver for each
-/// takes longer than the work on small trees, and large arrays take the driver longer still. All buffers belong to the
+/// takes longer than the work on small trees, and large arrays take the driver longer still. Buffers of the pool belong to the
 /// first stream, so a freed buffer may be taken at once. Work on the second stream uses buffers too; whoever enqueues
 /// such work joins the streams before the buffers are freed (`Device::join_or_wait`).
 #[derive(Debug)]
 pub(crate) struct Shelves {
-    stream: Arc<CudaStream>,
+    origin: Origin,
     kept: Mutex<Kept>,
 }
 
@@ -97,10 +122,10 @@ impl Kept {
 }
 
 impl Shelves {
-    /// Empty shelves for the buffers of a stream, on a device with so much memory.
-    pub fn new(stream: &Arc<CudaStream>, memory: u64) -> Self {
+    /// Empty shelves on a device with so much memory.
+    pub fn new(origin: Origin, memory: u64) -> Self {
         let most = (memory / SHARE_OF_MEMORY) as usize;
-        Shelves { stream: stream.clone(), kept: Mutex::new(Kept { most, ..Kept::default() }) }
+        Shelves { origin, kept: Mutex::new(Kept { most, ..Kept::default() }) }
     }
     /// Whether buffers of so many bytes lie on shelves.
     pub fn hold(bytes: usize) -> bool {
@@ -121,6 +146,12 @@ impl Shelves {
     pub fn take(&self, bytes: usize) -> Option<u64> {
         self.kept().take(Shelves::room(bytes))
     }
+    /// Gives back a buffer of so many bytes, or keeps it.
+    pub fn free(&self, address: u64, bytes: usize) {
+        if !(Shelves::hold(bytes) && self.put(address, bytes)) {
+            self.origin.free(address);
+        }
+    }
     /// Keeps a freed buffer of so many bytes, unless there are too many. Returns whether it was kept.
     pub fn put(&self, address: u64, bytes: usize) -> bool {
         self.kept().put(address, Shelves::room(bytes))
@@ -133,8 +164,7 @@ impl Shelves {
     pub fn clear(&self) -> bool {
         let mut kept = self.kept();
         for address in kept.by_room.drain().flat_map(|(_, addresses)| addresses) {
-            // SAFETY: the memory is free, and was allocated in this stream. The slice frees it.
-            drop(unsafe { self.stream.upgrade_device_ptr::<u8>(address, 1) });
+            self.origin.free(address);
         }
         std::mem::take(&mut kept.bytes) > 0
     }

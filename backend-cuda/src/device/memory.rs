@@ -92,8 +92,7 @@ impl Device {
         let room = if shelves.is_some() { Shelves::room(bytes) } else { bytes };
         // SAFETY: as above.
         let fresh = || unsafe { self.inner.stream.alloc::<u8>(room) }.map(CudaSlice::leak);
-        let room = || Ok(self.inner.shelves.as_ref().is_some_and(|shelves| shelves.clear()));
-        self.asked(fresh, room, bytes, what).map(of)
+        self.asked(fresh, || Ok(self.clear_shelves()), bytes, what).map(of)
     }
 
     /// What `alloc` gets from the driver. If memory is short and `room` makes some, `alloc` asks again.
@@ -111,13 +110,25 @@ impl Device {
         made.map_err(|e| self.memory(e, bytes, what))
     }
 
-    /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for `result::free_sync`. It is not
-    /// from the pool. If memory is short, shelves and pool are emptied first, which waits for the device.
+    /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for
+    /// [`free_for_others`](Device::free_for_others). It is not from the pool. If memory is short, shelves and pool are emptied
+    /// first, which waits for the device.
     pub(crate) fn alloc_for_others(&self, bytes: usize, what: &str) -> Result<u64, Error> {
         self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
+        let hold = Shelves::hold(bytes);
+        if let Some(address) = hold.then(|| self.inner.for_others.take(bytes)).flatten() {
+            return Ok(address);
+        }
+        let room = if hold { Shelves::room(bytes) } else { bytes };
         // SAFETY: the caller writes the memory before it is read.
-        let alloc = || unsafe { result::malloc_sync(bytes.max(1)) };
+        let alloc = || unsafe { result::malloc_sync(room) };
         self.asked(alloc, || self.give_back().map(|()| true), bytes, what)
+    }
+
+    /// Frees memory that other devices may copy, of `bytes` bytes. It is used again: the driver makes each array known to
+    /// every other device, which takes milliseconds.
+    pub(crate) fn free_for_others(&self, address: u64, bytes: usize) {
+        self.inner.for_others.free(address, bytes);
     }
 
     /// A buffer of `n` zeros.

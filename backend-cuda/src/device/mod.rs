@@ -15,7 +15,7 @@ use self::ledger::Ledger;
 use crate::compile::compiler;
 use crate::error::{failed, no_device};
 use crate::graph::{self, Graph, Lane};
-use crate::pool::{Pool, Shelves};
+use crate::pool::{Origin, Pool, Shelves};
 use crate::transfer::Staging;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
@@ -79,6 +79,8 @@ struct Inner {
     pool: Option<Pool>,
     /// Freed buffers; `None` without a pool.
     shelves: Option<Arc<Shelves>>,
+    /// Freed memory that other devices may read.
+    for_others: Shelves,
     ledger: Arc<Ledger>,
     staging: Staging,
     info: DeviceInfo,
@@ -143,13 +145,15 @@ impl Device {
         let stream = context.new_stream_with_priority(FIRST_STREAM_PRIORITY).map_err(making)?;
         let beside = context.new_stream().map_err(making)?;
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
-        let shelves = pool.is_some().then(|| Arc::new(Shelves::new(&stream, info.memory)));
+        let shelves = pool.is_some().then(|| Arc::new(Shelves::new(Origin::Pool(stream.clone()), info.memory)));
+        let for_others = Shelves::new(Origin::Driver(context.clone()), info.memory);
         let inner = Inner {
             context,
             stream,
             beside,
             pool,
             shelves,
+            for_others,
             ledger: Arc::default(),
             staging: Staging::default(),
             info,
@@ -191,7 +195,8 @@ impl Device {
     /// [`DeviceOptions::memory`].
     pub fn free_memory(&self) -> Result<u64, Error> {
         let free = self.inner.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
-        Ok((free + self.kept_memory()?).min(self.allowance().unwrap_or(u64::MAX)))
+        let kept = self.kept_memory()? + self.inner.for_others.bytes();
+        Ok((free + kept).min(self.allowance().unwrap_or(u64::MAX)))
     }
 
     /// Bytes that arrays of this process may take in all, those that they hold included.
@@ -228,11 +233,15 @@ impl Device {
 
     /// Gives memory that is kept for new buffers back to the driver, after all enqueued work.
     pub(crate) fn give_back(&self) -> Result<(), Error> {
-        if let Some(shelves) = &self.inner.shelves {
-            shelves.clear();
-        }
+        self.clear_shelves();
         self.synchronize()?;
         self.inner.pool.as_ref().map_or(Ok(()), Pool::trim)
+    }
+
+    /// Gives freed buffers back to the driver, or to its pool. Returns whether there were any.
+    pub(crate) fn clear_shelves(&self) -> bool {
+        let pooled = self.inner.shelves.as_ref().is_some_and(|shelves| shelves.clear());
+        self.inner.for_others.clear() || pooled
     }
 
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.

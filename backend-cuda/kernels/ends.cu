@@ -130,8 +130,8 @@ extern "C" __global__ void widen_f32(const float* x, u64 n, double* y) {
   if (i < n) y[i] = x[i];
 }
 
-// The place of each row of the caller in tree order.
-extern "C" __global__ void places(const u32* order, u64 n, u32* to) {
+// The places in tree order of the caller's rows first … first + count - 1. order: the row of each of n places.
+extern "C" __global__ void places(const u32* order, u64 n, u32 first, u32 count, u32* to) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) to[order[i]] = (u32)i;
+  if (i < n && order[i] - first < count) to[order[i] - first] = (u32)i;
 }

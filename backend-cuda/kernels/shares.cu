@@ -66,17 +66,66 @@ __device__ __forceinline__ bool is_of(const Boxes& t, u32 b, u32 kind, const uin
   return false;
 }
 
-// The rows of boxes of one kind: lengths, with one thread per box; then the rows, with one warp per box.
-extern "C" __global__ void kept_count(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                      const u64* starts, u32* lengths) {
+// The boxes of a share are those of the three kinds, those that are flagged by `far` or `near`, the root, and all boxes
+// above these. Flags of these; then of those above them too.
+extern "C" __global__ void own_flags(const Boxes* boxes, u32 count, const uint2* cuts, u32 shares, u32 share, const u32* far,
+                                     const u32* near, u32* flags) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b < count) lengths[b] = is_of(t, b, kind, cuts, shares, share) ? (u32)(starts[b + 1] - starts[b]) : 0;
-}
-extern "C" __global__ void kept_fill(const Boxes* boxes, u32 count, BoxRows from, const u64* starts, u32* data) {
-  const u32 b = warp_index();
   if (b >= count) return;
-  for (u64 e = lane_id(); e < starts[b + 1] - starts[b]; e += 32) data[starts[b] + e] = from.data[from.starts[b] + e];
+  bool own = b == 0 || far[b] || near[b];
+  for (u32 kind = TARGETS; kind <= SEVERAL; ++kind) own = own || is_of(t, b, kind, cuts, shares, share);
+  flags[b] = own;
+}
+// A box above that is flagged flags those above it.
+extern "C" __global__ void with_ancestors(const Boxes* boxes, u32 count, u32* flags) {
+  const Boxes t = *boxes;
+  u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count || !flags[b]) return;
+  while (b != 0 && !flags[b = t.parent[b]]) flags[b] = 1;
+}
+
+// The boxes `list` of a share, numbered anew: `numbers` has the new number of each old one. Children that are not kept
+// leave no gap, because all boxes stay in order. Of the targets, those from `first` to `end` are kept.
+extern "C" __global__ void own_boxes(const Boxes* boxes, const u8* octants, const u32* list, const u64* numbers, u32 n,
+                                     u32 first, u32 end, u32* parent, u32* child_start, u8* child_count, u8* octant,
+                                     u8* level, u64* anchor, uint2* source_range, uint2* target_range) {
+  const Boxes t = *boxes;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const u32 b = list[i], child = t.child_start[b], children = t.child_count[b];
+  parent[i] = b == 0 ? t.parent[b] : (u32)numbers[t.parent[b]];
+  child_start[i] = children == 0 ? child : (u32)numbers[child];
+  child_count[i] = children == 0 ? 0 : (u8)(numbers[child + children] - numbers[child]);
+  octant[i] = octants[b];
+  level[i] = t.level[b];
+  for (int a = 0; a < 3; ++a) anchor[3ull * i + a] = t.anchor[3ull * b + a];
+  source_range[i] = t.source_range[b];
+  const uint2 all = t.target_range[b];
+  target_range[i] = make_uint2(min(max(all.x, first), end), min(max(all.y, first), end));
+}
+
+// The rows of those of the boxes `list` that are of one kind: lengths, with one thread per box; then the rows, with new
+// numbers and with one warp per box.
+extern "C" __global__ void kept_count(const Boxes* boxes, const u32* list, u32 n, u32 kind, const uint2* cuts, u32 shares,
+                                      u32 share, const u64* starts, u32* lengths) {
+  const Boxes t = *boxes;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const u32 b = list[i];
+  lengths[i] = is_of(t, b, kind, cuts, shares, share) ? (u32)(starts[b + 1] - starts[b]) : 0;
+}
+extern "C" __global__ void kept_fill(const u32* list, u32 n, const u64* numbers, BoxRows from, const u64* starts, u32* data) {
+  const u32 i = warp_index();
+  if (i >= n) return;
+  const u64 row = from.starts[list[i]];
+  for (u64 e = lane_id(); e < starts[i + 1] - starts[i]; e += 32) data[starts[i] + e] = (u32)numbers[from.data[row + e]];
+}
+
+// The new numbers of n boxes.
+extern "C" __global__ void renumber(const u32* old, u64 n, const u64* numbers, u32* now) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) now[i] = (u32)numbers[old[i]];
 }
 
 // Flags of the boxes that the rows of boxes of one kind name. One warp per box.
@@ -111,36 +160,20 @@ extern "C" __global__ void list_sources(const Boxes* boxes, u32 count, const u64
   for (u32 i = lane_id(); i < starts[b + 1] - starts[b]; i += 32) list[starts[b] + i] = t.source_range[b].x + i;
 }
 
-// The targets of a share in each box; none in boxes without any.
-extern "C" __global__ void narrow(const Boxes* boxes, u32 count, u32 first, u32 end, uint2* range) {
-  const Boxes t = *boxes;
-  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b >= count) return;
-  const uint2 all = t.target_range[b];
-  range[b] = make_uint2(min(max(all.x, first), end), min(max(all.y, first), end));
-}
-
-// Keys of n points and what is sorted by them: of points of a share, their rows in the arrays of the callers, and their
-// positions from `first` on; of rows of a caller, the shares of their places, and their numbers.
-extern "C" __global__ void row_keys(const u32* rows, u32 n, u32 first, u64* keys, u32* positions) {
+// Keys of n numbers, each of which has a value, and these numbers, first … first + n - 1. A key is the value, or the number
+// of ends at or below it.
+extern "C" __global__ void part_keys(const u32* values, u32 n, u32 first, const u32* ends, u32 parts, u32 by_value,
+                                     u64* keys, u32* numbers) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  keys[i] = rows[i];
-  positions[i] = first + i;
-}
-// `targets`: whether the points are targets, not sources.
-extern "C" __global__ void share_keys(const u32* places, u32 n, const uint2* cuts, u32 shares, u32 targets, u64* keys,
-                                      u32* numbers) {
-  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  u32 share = 0;
-  for (u32 k = 1; k < shares; ++k) share += (targets ? cuts[k].y : cuts[k].x) <= places[i];
-  keys[i] = share;
-  numbers[i] = i;
+  u32 key = by_value ? values[i] : 0;
+  for (u32 k = 0; !by_value && k < parts; ++k) key += ends[k] <= values[i];
+  keys[i] = key;
+  numbers[i] = first + i;
 }
 
-// For each of some numbers: the position of the first of n sorted keys that is at least as large.
-extern "C" __global__ void positions(const u64* keys, u64 n, const u32* numbers, u32 count, u64* at) {
+// Where each part ends among n sorted keys. `ends`: the values of the ends; null if keys are numbers of parts.
+extern "C" __global__ void part_ends(const u64* keys, u64 n, const u32* ends, u32 parts, u64* at) {
   const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
-  if (k < count) at[k] = first_at_least(keys, n, numbers[k]);
+  if (k < parts) at[k] = first_at_least(keys, n, ends ? ends[k] : k + 1);
 }

@@ -3,7 +3,7 @@
 
 use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::ends::{self, Arrays, Ends, Form, Rows};
+use crate::ends::{Arrays, Ends, Form, Rows};
 use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::pieces::{self, Leaves, Pieces};
@@ -165,7 +165,7 @@ impl Base {
         self.l2p.sort(&arranger, &pieces, [1, 0])?;
         self.m2p.sort(&arranger, &pieces, [1, 0])?;
         let whole = pieces.count() == 1 && self.ranks().is_none();
-        self.places = whole.then(|| ends::places(&device, &self.tree.targets.order)).transpose()?;
+        self.places = whole.then(|| self.tree.targets.places(&device, 0..m)).transpose()?;
         self.values = device.alloc(pieces.most() * self.width, "values")?;
         (self.pieces, self.piece) = (pieces, 0);
         Ok(())

@@ -435,16 +435,6 @@ impl Drop for Ends {
     }
 }
 
-/// The places in tree order of the rows of the caller, from the index of each place.
-pub(crate) fn places(device: &Device, order: &Buffer<u32>) -> Result<Buffer<u32>, Error> {
-    let (functions, n) = (device.fixed("ends", programs::ends)?, order.len());
-    let to = device.alloc(n, "places")?;
-    let args = [order.into(), (n as u64).into(), (&to).into()];
-    // SAFETY: arguments as in ends.cu; the order is a permutation of n rows.
-    unsafe { device.launch(&functions, "places", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
-    Ok(to)
-}
-
 /// The name of an output in errors.
 pub(crate) fn name(of: &OutputColumns) -> &'static str {
     of.output.names().first().copied().unwrap_or("values")

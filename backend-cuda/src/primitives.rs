@@ -34,7 +34,7 @@ const MAX_COUNTING_BLOCKS: u32 = 1024;
 const MIN_SAMPLED_KEYS: usize = 8 * SAMPLE_KEYS;
 
 /// The compiled prefix sum and radix sort.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Primitives {
     device: Device,
     scan: Functions,

@@ -504,16 +504,18 @@ pub(crate) fn shares() -> Program {
         "weigh",
         "first_targets",
         "first_sources",
+        "own_flags",
+        "with_ancestors",
+        "own_boxes",
         "kept_count",
         "kept_fill",
+        "renumber",
         "mark",
         "marked",
         "marked_sources",
         "list_sources",
-        "narrow",
-        "row_keys",
-        "share_keys",
-        "positions",
+        "part_keys",
+        "part_ends",
     ];
     plain("shares.cu", include_str!("../kernels/shares.cu"), entries)
 }

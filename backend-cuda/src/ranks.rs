@@ -293,6 +293,11 @@ impl Ranks {
         self.rounds.iter().any(|round| !round.sends.is_empty() || !round.receives.is_empty())
     }
 
+    /// Whether rows of other ranks are added to those that are here.
+    pub fn adds(&self) -> bool {
+        self.rounds.iter().flat_map(|round| &round.receives).any(|(.., add)| *add)
+    }
+
     /// Brings a number on the device to all other ranks, each of which calls `put` with the address of its copy of each
     /// other number. Between threads no host waits.
     pub fn bring_to_all(&self, number: &Buffer<u64>, put: impl Fn(u64) -> Result<(), Error>) -> Result<(), Error> {

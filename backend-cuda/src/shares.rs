@@ -2,21 +2,23 @@
 //!
 //! Each of several ranks has a device with the points of all ranks. It builds the whole tree with all lists, and takes a
 //! *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks
-//! find the same cuts, from the same numbers. A rank keeps the edges that end in boxes with targets of its share. It
-//! computes multipoles of boxes all of whose sources belong to its share, and gets the others that it reads from the ranks
+//! find the same cuts, from the same numbers. A rank keeps the edges that end in boxes with targets of its share, and the
+//! boxes at both ends of its edges. It computes multipoles of boxes all of whose sources belong to its share, and gets the others that it reads from the ranks
 //! that compute them. Some boxes have sources of several shares. Each rank computes the multipoles of these boxes itself,
 //! from those of their children, as a single device does. So a target gets the sum that one device would compute, in the
 //! same order.
 
+mod own;
+mod routes;
+
 use crate::device::{Arg, Buffer, ByItem, Device};
-use crate::ends;
 use crate::link::Link;
-use crate::lists::{DeviceEdges, DeviceLists, each, filled};
+use crate::lists::{DeviceEdges, DeviceLists, filled};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
-use crate::tree::{DevicePoints, DeviceTree};
+use crate::ranks::{DeviceRound, DeviceShared, Mine, Ranks, Slots};
+use crate::tree::DeviceTree;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Messages};
 use std::ops::Range;
@@ -125,20 +127,24 @@ pub(crate) fn share(
     with: &Sharing,
 ) -> Result<(DeviceTree, DeviceLists, Share), Error> {
     let (device, me) = (tree.device.clone(), with.messages.rank());
-    let mut cutter = Cutter::new(&tree, with.messages.size())?;
+    let mut cutter = Cutter::new(&tree, with.messages.size(), me)?;
     let (work, imbalance) = cutter.cut(&tree, &lists, with)?;
-    let multipoles =
-        cutter.round(me, |reader| cutter.read(&lists, reader), |flags, owner| cutter.owned(flags, owner))?;
-    let [p2m, m2m] = cutter.kept(Kind::Sources, me, [&lists.p2m, &lists.m2m])?;
-    let [after] = cutter.kept(Kind::Several, me, [&lists.m2m])?;
-    let [m2l, p2l, l2l] = cutter.kept(Kind::Targets, me, [&lists.m2l, &lists.p2l, &lists.l2l])?;
-    let [m2p, l2p, p2p] = cutter.kept(Kind::Targets, me, [&lists.m2p, &lists.l2p, &lists.p2p])?;
-    let routes = cutter.routes(&tree, &lists, with)?;
+    let boxes = tree.len();
+    let (read, near) = (|reader| cutter.read(&lists, reader), |reader| cutter.near(&lists, reader));
+    let named = [read(me)?, near(me)?];
+    let own = cutter.own(&tree, &named)?;
+    let multipoles = cutter.round(&named[0], read, |flags, owner| own.slots(&cutter.owned(flags, owner)?))?;
+    let ghosts = cutter.round(&named[1], near, |flags, owner| cutter.owned_sources(flags, owner))?;
+    let [p2m, m2m] = own.kept(Kind::Sources, [&lists.p2m, &lists.m2m])?;
+    let [after] = own.kept(Kind::Several, [&lists.m2m])?;
+    let [m2l, p2l, l2l] = own.kept(Kind::Targets, [&lists.m2l, &lists.p2l, &lists.l2l])?;
+    let [m2p, l2p, p2p] = own.kept(Kind::Targets, [&lists.m2p, &lists.l2p, &lists.p2p])?;
+    let routes = cutter.routes(&tree, ghosts, &with.given)?;
     let [sources, targets] = cutter.share(me);
     let share = Share {
         sources: sources.len(),
         targets: targets.len(),
-        boxes: tree.len(),
+        boxes,
         cuts: cutter.cuts.clone(),
         messages: multipoles.sends.len(),
         rows: multipoles.rows(),
@@ -147,8 +153,9 @@ pub(crate) fn share(
         work,
         imbalance,
     };
-    let ranks = Ranks::of_share(Link::new(&device, with.messages.clone()), tree.len(), multipoles, after, routes)?;
-    tree.boxes.target_range = cutter.narrowed(targets.clone())?;
+    let link = Link::new(&device, with.messages.clone());
+    let ranks = Ranks::of_share(link, own.len(), multipoles, after, routes)?;
+    (tree.boxes, tree.level_start) = own.boxes(&tree, targets.clone())?;
     let given = [0, 1].map(|set| pieces(&with.given[set])[me].clone());
     let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, given }));
     tree.shared = Some(DeviceShared { host: None, first, share: share_of_tree, sources: None, ranks: Some(ranks) });
@@ -165,6 +172,8 @@ struct Cutter {
     boxes: Buffer<u64>,
     n: usize,
     shares: usize,
+    /// The share of this rank.
+    me: usize,
     /// First source and first target of each share, then the numbers of both.
     cuts: Vec<[u32; 2]>,
     /// The same on the device.
@@ -172,7 +181,7 @@ struct Cutter {
 }
 
 impl Cutter {
-    fn new(tree: &DeviceTree, shares: usize) -> Result<Self, Error> {
+    fn new(tree: &DeviceTree, shares: usize, me: usize) -> Result<Self, Error> {
         let device = tree.device.clone();
         Ok(Cutter {
             kernels: ByItem::new(&device, device.fixed("shares", programs::shares)?, BLOCK),
@@ -181,6 +190,7 @@ impl Cutter {
             boxes: tree.described()?,
             n: tree.len(),
             shares,
+            me,
             cuts: Vec::new(),
             cuts_there: device.alloc(2 * (shares + 1), "cuts")?,
             device,
@@ -243,32 +253,7 @@ impl Cutter {
         device.write(&mut self.cuts_there, 0, self.cuts.as_flattened(), "cuts")?;
         let fastest = (0..ranks).map(|k| seconds(k) / with.speeds[k]).fold(0.0, f64::max);
         let perfect = (0..ranks).map(seconds).sum::<f64>() / with.speeds.iter().sum::<f64>();
-        Ok((seconds(with.messages.rank()), if perfect > 0.0 { fastest / perfect } else { 1.0 }))
-    }
-
-    /// The rows of boxes of a kind.
-    fn kept<const K: usize>(
-        &self,
-        kind: Kind,
-        share: usize,
-        edges: [&DeviceEdges; K],
-    ) -> Result<[DeviceEdges; K], Error> {
-        let counts: [Buffer<u32>; K] = each(|_| self.device.alloc(self.n, "lengths of rows"))?;
-        for (edges, counts) in edges.iter().zip(&counts) {
-            let args = [&self.of(kind, share)[..], &[(&edges.starts).into(), counts.into()]].concat();
-            // SAFETY: arguments as in shares.cu; there is a length for each box.
-            unsafe { self.kernels.threads("kept_count", self.n, &args)? };
-        }
-        filled(&self.device, &self.primitives, self.n, &counts, |rows| {
-            for (from, to) in edges.iter().zip(rows) {
-                let from = (&from.starts, &from.sources).into();
-                let args =
-                    [(&self.boxes).into(), (self.n as u32).into(), from, (&to.starts).into(), (&to.sources).into()];
-                // SAFETY: as above; the rows have the lengths that were counted.
-                unsafe { self.kernels.warps("kept_fill", self.n, &args)? };
-            }
-            Ok(())
-        })
+        Ok((seconds(self.me), if perfect > 0.0 { fastest / perfect } else { 1.0 }))
     }
 
     /// Flags of the boxes that rows of boxes of a kind name.
@@ -288,6 +273,11 @@ impl Cutter {
     fn read(&self, lists: &DeviceLists, reader: usize) -> Result<Buffer<u32>, Error> {
         let named = [(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)];
         self.marked(reader, named)
+    }
+
+    /// Flags of the boxes whose sources a rank reads: those that its P2P and P2L edges name.
+    fn near(&self, lists: &DeviceLists, reader: usize) -> Result<Buffer<u32>, Error> {
+        self.marked(reader, [(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)])
     }
 
     /// The flagged boxes with sources of one share alone.
@@ -326,107 +316,19 @@ impl Cutter {
     }
 
     /// What travels between the shares in an evaluation: of the boxes that `read` flags for a reader, the slots that
-    /// `owned` lists for an owner.
+    /// `owned` lists for an owner. `mine` are the flags for this rank.
     fn round(
         &self,
-        me: usize,
+        mine: &Buffer<u32>,
         read: impl Fn(usize) -> Result<Buffer<u32>, Error>,
         owned: impl Fn(&Buffer<u32>, usize) -> Result<Slots, Error>,
     ) -> Result<DeviceRound, Error> {
-        let (mut round, mine) = (DeviceRound::default(), read(me)?);
-        for other in (0..self.shares).filter(|&other| other != me) {
-            round.send(other, owned(&read(other)?, me)?);
-            round.receive(other, owned(&mine, other)?);
+        let mut round = DeviceRound::default();
+        for other in (0..self.shares).filter(|&other| other != self.me) {
+            round.send(other, owned(&read(other)?, self.me)?);
+            round.receive(other, owned(mine, other)?);
         }
         Ok(round)
-    }
-
-    /// The targets of a share in each box, none in boxes without any.
-    fn narrowed(&self, targets: Range<usize>) -> Result<Buffer<u32>, Error> {
-        let range = self.device.alloc(2 * self.n, "boxes")?;
-        let [n, first, end] = [self.n, targets.start, targets.end].map(|x| Arg::from(x as u32));
-        // SAFETY: arguments as in shares.cu; there are two numbers for each box.
-        unsafe { self.kernels.threads("narrow", self.n, &[(&self.boxes).into(), n, first, end, (&range).into()])? };
-        Ok(range)
-    }
-
-    /// The ways between callers and the tree: strengths go to the share of their source, and from there to the shares that
-    /// sum it point by point; values go back. Rows travel in the order of the caller.
-    fn routes(&self, tree: &DeviceTree, lists: &DeviceLists, with: &Sharing) -> Result<DeviceRoutes, Error> {
-        let me = with.messages.rank();
-        let given = [0, 1].map(|set| pieces(&with.given[set]));
-        let counts = [0, 1].map(|set| given[set][me].len());
-        let (mut strengths, mut values) = (DeviceRound::default(), DeviceRound::default());
-        let sources = self.ends(&tree.sources, 0, &given[0], me)?;
-        let targets = match Arc::ptr_eq(&tree.sources, &tree.targets) {
-            true => sources.clone(),
-            false => self.ends(&tree.targets, 1, &given[1], me)?,
-        };
-        for (rank, ([of_share, of_caller], [targets_of_share, targets_of_caller])) in
-            sources.into_iter().zip(targets).enumerate()
-        {
-            strengths.send(rank, of_caller);
-            strengths.receive(rank, of_share);
-            values.send(rank, targets_of_share);
-            values.receive(rank, targets_of_caller);
-        }
-        let near = |reader| self.marked(reader, [(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)]);
-        let ghosts = self.round(me, near, |flags, owner| self.owned_sources(flags, owner))?;
-        Ok(DeviceRoutes { given: counts, strengths, ghosts, values })
-    }
-
-    /// For each rank, the points of this share that its caller has, and the rows of this rank's caller that are in its
-    /// share, both in the order of the caller. `set` is 0 for sources and 1 for targets.
-    fn ends(
-        &self,
-        points: &DevicePoints,
-        set: usize,
-        pieces: &[Range<usize>],
-        me: usize,
-    ) -> Result<Vec<[Slots; 2]>, Error> {
-        let (device, what) = (&self.device, "rows of callers");
-        let mine = self.share(me)[set].clone();
-        let (keys, slots) = (device.alloc(mine.len(), what)?, device.alloc(mine.len(), what)?);
-        let [n, first] = [mine.len(), mine.start].map(|x| Arg::from(x as u32));
-        let args = [points.order.at(mine.start), n, first, (&keys).into(), (&slots).into()];
-        // SAFETY: arguments as in shares.cu; there is a key for each point of the share.
-        unsafe { self.kernels.threads("row_keys", mine.len(), &args)? };
-        let bits = usize::BITS - points.len().leading_zeros();
-        let ends: Vec<u32> = pieces.iter().map(|rows| rows.end as u32).collect();
-        let of_share = self.sorted((keys, slots), mine.len(), bits, &ends)?;
-
-        let (rows, places) = (&pieces[me], ends::places(device, &points.order)?);
-        let (keys, slots) = (device.alloc(rows.len(), what)?, device.alloc(rows.len(), what)?);
-        let [n, shares, targets] = [rows.len(), self.shares, set].map(|x| Arg::from(x as u32));
-        let (cuts, from) = ((&self.cuts_there).into(), places.at(rows.start));
-        let args = [from, n, cuts, shares, targets, (&keys).into(), (&slots).into()];
-        // SAFETY: as above; there is a key for each row of the caller.
-        unsafe { self.kernels.threads("share_keys", rows.len(), &args)? };
-        let bits = usize::BITS - self.shares.leading_zeros();
-        let ends: Vec<u32> = (1..=self.shares as u32).collect();
-        let of_caller = self.sorted((keys, slots), rows.len(), bits, &ends)?;
-        Ok(of_share.into_iter().zip(of_caller).map(|(a, b)| [a, b]).collect())
-    }
-
-    /// `n` slots sorted by their keys, cut before the first key that is at least each of `ends`.
-    fn sorted(
-        &self,
-        (mut keys, mut slots): (Buffer<u64>, Buffer<u32>),
-        n: usize,
-        bits: u32,
-        ends: &[u32],
-    ) -> Result<Vec<Slots>, Error> {
-        let (device, count) = (&self.device, ends.len());
-        self.primitives.sort(&mut keys, &mut slots, false, n, 0..bits)?;
-        let (ends, found) = (device.upload(ends, "rows of callers")?, device.alloc(count, "rows of callers")?);
-        let args = [(&keys).into(), (n as u64).into(), (&ends).into(), (count as u32).into(), (&found).into()];
-        // SAFETY: arguments as in shares.cu; there is a position for each end.
-        unsafe { self.kernels.threads("positions", count, &args)? };
-        let (found, slots): (Vec<u64>, _) =
-            (device.download_range(&found, 0..count, "rows of callers")?, Arc::new(slots));
-        let mut first = 0;
-        let part = |&end: &u64| Slots::new(&slots, std::mem::replace(&mut first, end as usize)..end as usize);
-        Ok(found.iter().map(part).collect())
     }
 }
 

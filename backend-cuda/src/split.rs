@@ -237,10 +237,10 @@ impl Counters {
 }
 
 impl Boxes {
-    /// The root with `n` sources and `m` targets, in arrays with room for `room` boxes.
-    fn root(device: &Device, split: &Functions, room: usize, [n, m]: [usize; 2]) -> Result<Self, Error> {
+    /// Arrays with room for `room` boxes.
+    pub fn alloc(device: &Device, room: usize) -> Result<Self, Error> {
         let what = "boxes";
-        let boxes = Boxes {
+        Ok(Boxes {
             parent: device.alloc(room, what)?,
             child_start: device.alloc(room, what)?,
             child_count: device.alloc(room, what)?,
@@ -249,7 +249,12 @@ impl Boxes {
             anchor: device.alloc(3 * room, what)?,
             source_range: device.alloc(2 * room, what)?,
             target_range: device.alloc(2 * room, what)?,
-        };
+        })
+    }
+
+    /// The root with `n` sources and `m` targets, in arrays with room for `room` boxes.
+    fn root(device: &Device, split: &Functions, room: usize, [n, m]: [usize; 2]) -> Result<Self, Error> {
+        let boxes = Boxes::alloc(device, room)?;
         let args = [&[(n as u32).into(), (m as u32).into()][..], &boxes.arrays()].concat();
         // SAFETY: arguments as in split.cu; there is room for the root.
         unsafe { device.launch(split, "root_box", (1, 1), 1, &args)? };
@@ -285,8 +290,8 @@ impl Boxes {
             + self.anchor.bytes()
     }
 
-    /// The arrays, in the order in which `split.cu` takes them.
-    fn arrays(&self) -> [Arg; 8] {
+    /// The arrays, in the order in which kernels take them.
+    pub fn arrays(&self) -> [Arg; 8] {
         [
             (&self.parent).into(),
             (&self.child_start).into(),

@@ -2,7 +2,6 @@
 //! `kernels/points.cu`, `kernels/split.cu`.
 
 use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
-use crate::ends;
 use crate::points::{CallerPoints, Sample};
 use crate::primitives::Primitives;
 use crate::programs;
@@ -333,16 +332,26 @@ impl DevicePoints {
     }
     /// Some [rows](Self::rows) of points of space. The device sorts them out, a part at a time.
     pub(crate) fn some_rows(&self, device: &Device, rows: Range<usize>) -> Result<Vec<f64>, Error> {
-        let places = ends::places(device, &self.order)?;
+        let places = self.places(device, rows.clone())?;
         let kernels = ByItem::new(device, device.fixed("cut", programs::cut)?, BLOCK);
         let mut all = Vec::with_capacity(3 * rows.len());
-        for first in rows.clone().step_by(ROWS_AT_A_TIME) {
-            let n = ROWS_AT_A_TIME.min(rows.end - first);
+        for first in (0..rows.len()).step_by(ROWS_AT_A_TIME) {
+            let n = ROWS_AT_A_TIME.min(rows.len() - first);
             // SAFETY: the order is a permutation of the points, of which the rows are some.
             let taken = unsafe { self.taken(&kernels, places.at(first), n)? };
             all.extend(device.download(&taken, "points")?);
         }
         Ok(all)
+    }
+    /// The places in tree order of some of the caller's rows.
+    pub(crate) fn places(&self, device: &Device, rows: Range<usize>) -> Result<Buffer<u32>, Error> {
+        let to = device.alloc(rows.len(), "places")?;
+        let [first, count] = [rows.start, rows.len()].map(|x| Arg::from(x as u32));
+        let args = [(&self.order).into(), (self.n as u64).into(), first, count, (&to).into()];
+        let kernels = ByItem::new(device, device.fixed("ends", programs::ends)?, BLOCK);
+        // SAFETY: arguments as in ends.cu; the order is a permutation of the points.
+        unsafe { kernels.threads("places", self.n, &args)? };
+        Ok(to)
     }
     /// The points at `n` positions as rows of three coordinates; z = 0 for points of the plane.
     ///

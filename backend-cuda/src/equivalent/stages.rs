@@ -190,8 +190,7 @@ impl<T: DeviceScalar> Equivalent<T> {
     pub(super) fn p2m(&mut self, base: &Base, edges: &Edges<T>) -> Result<(), Error> {
         let Some(w) = self.placed_mut() else { return Ok(()) };
         base.device().clear(&mut w.workspace.check)?;
-        if base.ranks().is_some() {
-            // Parts of other ranks are added.
+        if base.ranks().is_some_and(Ranks::adds) {
             base.device().clear(&mut w.workspace.multipoles)?;
             base.device().clear(&mut w.workspace.nets)?;
         }

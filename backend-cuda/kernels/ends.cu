@@ -61,22 +61,44 @@ __device__ __forceinline__ void scatter_of(const T* given, const u32* from, cons
 // Marks a column whose negative is a value.
 #define MINUS (1u << 31)
 
-// Copies `count` of the `width` values of n rows from the rows `from` to the rows `to`, times the unit and `factor`.
-// `values` are those of the rows from `held` on. Where threads follow the array that is written (`to` is null, and `from`
-// the places of the caller's rows in tree order), a row is read by one access of 32 bytes, and the array is written in
-// order.
-template <class T>
-__device__ __forceinline__ void gather_of(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
-                                          const u32* columns, u32 count, const u64* largest, double factor, T* out,
-                                          u64* found) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n * count) return;
-  const u64 row = i / count, at = (to ? to[row] : row) * count + i % count;
-  const u32 column = columns[i % count];
+// An array with some columns of the values, in f32 (`single`) or f64.
+struct Output {
+  void* to;
+  u32 columns, single;
+};
+static_assert(sizeof(Output) == 16, "the host sends an address and two numbers");
+
+// Stores a value, and notes it if it is not finite.
+__device__ __forceinline__ void put(const Output& out, u64 at, double value, u64* found) {
+  if (out.single) {
+    const float x = (float)value;
+    note(x, at, found);
+    ((float*)out.to)[at] = x;
+  } else {
+    note(value, at, found);
+    ((double*)out.to)[at] = value;
+  }
+}
+
+// Copies values of n rows of `width` values from the rows `from` to the rows `to` of up to four arrays, times the unit and
+// `factor`. `columns` are those of all arrays, `values` those of the rows from `held` on. Where threads follow the arrays
+// that are written (`to` is null, and `from` the places of the caller's rows in tree order), a row is read by one access of
+// 32 bytes, and the arrays are written in order. found[k]: the note of array k.
+extern "C" __global__ void gather(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
+                                  const u32* columns, const u64* largest, double factor, Output a, Output b, Output c,
+                                  Output d, u64* found) {
+  const u32 all = a.columns + b.columns + c.columns + d.columns;
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = i / all;
+  if (row >= n) return;
+  u32 k = 0, j = (u32)(i - row * all);
+  const u32 column = columns[j];
   const double value = values[((from ? from[row] : row) - held) * width + (column & ~MINUS)];
-  const T x = (T)((column & MINUS ? -value : value) * (factor * unit_of(largest)));
-  note(x, at, found);
-  out[at] = x;
+  Output out = a;
+  if (j >= out.columns) j -= out.columns, out = b, k = 1;
+  if (k == 1 && j >= out.columns) j -= out.columns, out = c, k = 2;
+  if (k == 2 && j >= out.columns) j -= out.columns, out = d, k = 3;
+  const u64 at = (to ? to[row] : row) * out.columns + j;
+  put(out, at, (column & MINUS ? -value : value) * (factor * unit_of(largest)), found ? found + k : nullptr);
 }
 
 // Copies n rows of `count` numbers, which another rank has made of its values, to the rows `to` of an array of the
@@ -98,11 +120,6 @@ extern "C" __global__ void scatter_f32(const float* given, const u32* from, cons
                                        const u64* largest, double* strengths, u64* found) {
   scatter_of(given, from, to, n, width, linear, largest, strengths, found);
 }
-extern "C" __global__ void gather_f32(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
-                                      const u32* columns, u32 count, const u64* largest, double factor, float* out,
-                                      u64* found) {
-  gather_of(held, values, from, to, n, width, columns, count, largest, factor, out, found);
-}
 extern "C" __global__ void deliver_f32(const float* rows, const u32* to, u64 n, u32 count, float* out, u64* found) {
   deliver_of(rows, to, n, count, out, found);
 }
@@ -114,11 +131,6 @@ extern "C" __global__ void largest_f64(const double* x, u64 n, u32 width, u32 li
 extern "C" __global__ void scatter_f64(const double* given, const u32* from, const u32* to, u64 n, u32 width, u32 linear,
                                        const u64* largest, double* strengths, u64* found) {
   scatter_of(given, from, to, n, width, linear, largest, strengths, found);
-}
-extern "C" __global__ void gather_f64(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
-                                      const u32* columns, u32 count, const u64* largest, double factor, double* out,
-                                      u64* found) {
-  gather_of(held, values, from, to, n, width, columns, count, largest, factor, out, found);
 }
 extern "C" __global__ void deliver_f64(const double* rows, const u32* to, u64 n, u32 count, double* out, u64* found) {
   deliver_of(rows, to, n, count, out, found);

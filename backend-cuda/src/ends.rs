@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 const BLOCK: u32 = 256;
 /// Flag of a column number: the value is the negative of this column.
 pub(crate) const MINUS: u32 = 1 << 31;
+/// Largest number of arrays that one launch of `gather` writes.
+const OUTPUTS: usize = 4;
 /// Room for notes about numbers that are not finite: one for the strengths, one per array of values.
 const NOTES: usize = NOTE_BYTES / size_of::<u64>();
 
@@ -108,8 +110,8 @@ pub(crate) struct Ends {
     device: Device,
     functions: Functions,
     pub columns: Vec<OutputColumns>,
-    /// The columns of each output, then all columns.
-    tables: Vec<Buffer<u32>>,
+    /// The columns of each output, one behind the other, then all columns.
+    table: Buffer<u32>,
     strengths: usize,
     values: usize,
     /// Notes of `ends.cu`. They stay until they are reported.
@@ -134,13 +136,12 @@ impl Ends {
     /// As [`new`](Ends::new), if the values of a target are other numbers than the plan holds: value v of a target is
     /// number `row[v]` of the plan, or its negative ([`MINUS`]).
     pub fn of_rows(device: &Device, columns: &[OutputColumns], strengths: usize, row: &[u32]) -> Result<Self, Error> {
-        let all = |c: &[usize]| c.iter().map(|&c| row[c]).collect::<Vec<u32>>();
-        let mut tables: Vec<Vec<u32>> = columns.iter().map(|c| all(&c.columns)).collect();
+        let of_outputs = columns.iter().flat_map(|c| &c.columns).map(|&c| row[c]);
+        let table: Vec<u32> = of_outputs.chain(row.iter().copied()).collect();
         let values = row.len();
-        tables.push(row.to_vec());
         Ok(Ends {
             functions: device.fixed("ends", programs::ends)?,
-            tables: tables.iter().map(|t| device.upload(t, "columns")).collect::<Result<_, _>>()?,
+            table: device.upload(&table, "columns")?,
             notes: device.zeros(NOTES, "notes")?,
             report: Note::new(device)?,
             device: device.clone(),
@@ -229,58 +230,70 @@ impl Ends {
 
     /// Enqueues the copy of rows of values, f64, into the arrays of the caller.
     pub fn gather(&self, arrays: &Arrays, rows: Rows, scale: Scale, values: Held) -> Result<(), Error> {
-        for (k, (table, to)) in self.tables(arrays.rows).iter().zip(&arrays.values).enumerate() {
-            self.values(rows, scale, values, table, (to.address(), to.precision()), self.notes.at(1 + k))?;
-        }
-        Ok(())
+        let to: Vec<_> = arrays.values.iter().map(|array| (array.address(), array.precision())).collect();
+        self.values((arrays.rows, &to), rows, scale, values, true)
     }
 
-    /// The columns of each array of a caller.
-    fn tables(&self, rows: bool) -> &[Buffer<u32>] {
-        let first = if rows { self.tables.len() - 1 } else { 0 };
-        &self.tables[first..]
+    /// The number of columns of each array of a caller.
+    fn widths(&self, rows: bool) -> Vec<usize> {
+        if rows { vec![self.values] } else { self.columns.iter().map(|c| c.columns.len()).collect() }
     }
 
-    /// Enqueues the copy of some columns of rows of values to an array.
+    /// Enqueues the copy of rows of values to arrays, each an address and a type: to one with all values, or to one for each
+    /// output. `noted`: also looks for NaN and infinity.
     fn values(
         &self,
+        (all, to): (bool, &[(u64, Precision)]),
         rows: Rows,
         (unit, factor): Scale,
         [held, values]: Held,
-        table: &Buffer<u32>,
-        (to, precision): (u64, Precision),
-        found: Arg,
+        noted: bool,
     ) -> Result<(), Error> {
-        let args = [
-            held,
-            values,
-            rows.from,
-            rows.to,
-            rows.n(),
-            (rows.width as u32).into(),
-            table.into(),
-            (table.len() as u32).into(),
-            unit.map_or(Arg::NULL, Arg::from),
-            factor.into(),
-            Arg::address(to),
-            found,
-        ];
-        let grid = (blocks(rows.n * table.len(), BLOCK as usize)?, 1);
-        let entry = entry(precision, "gather_f32", "gather_f64");
-        // SAFETY: as above; `values` has a row for each that is read.
-        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args) }
+        let mut first = if all { self.table.len() - self.values } else { 0 };
+        let widths = self.widths(all);
+        for (k, (to, widths)) in to.chunks(OUTPUTS).zip(widths.chunks(OUTPUTS)).enumerate() {
+            let output = |i: usize| match (to.get(i), widths.get(i)) {
+                (Some(&(address, precision)), Some(&width)) => {
+                    Arg::from((address, [width as u32, u32::from(precision == Precision::F32)]))
+                }
+                _ => Arg::from((0, [0, 0])),
+            };
+            let args = [
+                held,
+                values,
+                rows.from,
+                rows.to,
+                rows.n(),
+                (rows.width as u32).into(),
+                self.table.at(first),
+                unit.map_or(Arg::NULL, Arg::from),
+                factor.into(),
+                output(0),
+                output(1),
+                output(2),
+                output(3),
+                if noted { self.notes.at(1 + k * OUTPUTS) } else { Arg::NULL },
+            ];
+            let columns = widths.iter().sum::<usize>();
+            let grid = (blocks(rows.n * columns, BLOCK as usize)?, 1);
+            // SAFETY: arguments as in ends.cu; `values` has a row for each that is read, and the arrays for each that is
+            // written.
+            unsafe { self.device.launch(&self.functions, "gather", grid, BLOCK, &args)? };
+            first += columns;
+        }
+        Ok(())
     }
 
     /// Where each array begins in a message with `n` rows for a caller with arrays of this form, and the bytes of the
     /// message.
     fn sections(&self, form: &Form, n: usize) -> (Vec<usize>, usize) {
         let mut end = 0;
-        let section = |(table, precision): (&Buffer<u32>, &Precision)| {
+        let section = |(width, precision): (usize, &Precision)| {
             let start = end;
-            end += (n * table.len() * precision.bytes()).next_multiple_of(ALIGNMENT);
+            end += (n * width * precision.bytes()).next_multiple_of(ALIGNMENT);
             start
         };
-        (self.tables(form.rows).iter().zip(&form.values).map(section).collect(), end)
+        (self.widths(form.rows).into_iter().zip(&form.values).map(section).collect(), end)
     }
 
     /// Bytes of a message with `n` rows of values for a caller with arrays of this form.
@@ -292,27 +305,26 @@ impl Ends {
     /// them.
     pub fn pack(&self, form: &Form, rows: Rows, scale: Scale, values: Held, message: u64) -> Result<(), Error> {
         let (starts, _) = self.sections(form, rows.n);
-        for ((table, &precision), start) in self.tables(form.rows).iter().zip(&form.values).zip(starts) {
-            self.values(rows, scale, values, table, (message + start as u64, precision), Arg::NULL)?;
-        }
-        Ok(())
+        let to: Vec<_> =
+            starts.iter().zip(&form.values).map(|(&start, &precision)| (message + start as u64, precision)).collect();
+        self.values((form.rows, &to), rows, scale, values, false)
     }
 
     /// Enqueues the copy of `n` rows of a message at an address, as [`pack`](Ends::pack) has made it, into the rows `to` of
     /// the arrays of the caller.
     pub fn deliver(&self, arrays: &Arrays, to: Arg, n: usize, message: u64) -> Result<(), Error> {
         let (starts, _) = self.sections(&arrays.form(), n);
-        let places = self.tables(arrays.rows).iter().zip(&arrays.values).zip(starts);
-        for (k, ((table, array), start)) in places.enumerate() {
+        let places = self.widths(arrays.rows).into_iter().zip(&arrays.values).zip(starts);
+        for (k, ((width, array), start)) in places.enumerate() {
             let args = [
                 Arg::address(message + start as u64),
                 to,
                 (n as u64).into(),
-                (table.len() as u32).into(),
+                (width as u32).into(),
                 Arg::address(array.address()),
                 self.notes.at(1 + k),
             ];
-            let grid = (blocks(n * table.len(), BLOCK as usize)?, 1);
+            let grid = (blocks(n * width, BLOCK as usize)?, 1);
             let entry = entry(array.precision(), "deliver_f32", "deliver_f64");
             // SAFETY: as above; the message has `n` rows for each array.
             unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args)? };

@@ -51,6 +51,15 @@ impl Link {
         &*self.messages
     }
 
+    /// The order in which this rank fetches from some ranks, as positions in `from`. Ranks that fetch in this order do not
+    /// all fetch from the same rank at a time.
+    pub fn in_turn(&self, from: &[usize]) -> Vec<usize> {
+        let (me, size) = (self.messages.rank(), self.messages.size());
+        let mut order: Vec<usize> = (0..from.len()).collect();
+        order.sort_by_key(|&k| (from[k] + size - me) % size);
+        order
+    }
+
     /// The bytes of the array that a message brings.
     pub fn bytes_of(&self, message: &[u8]) -> Result<usize, Error> {
         if !self.messages.one_process() {
@@ -128,16 +137,16 @@ impl Link {
         let mut all: Buffer<f64> = device.alloc(counts.iter().sum(), what)?;
         // No rank copies before all have room.
         messages.wait()?;
-        let mut at = 0;
-        let copied = came.iter().zip(&counts).enumerate().try_for_each(|(rank, (message, &count))| {
-            let first = at;
-            at += count;
+        let ranks: Vec<usize> = (0..counts.len()).collect();
+        let first = |rank: usize| counts[..rank].iter().sum::<usize>();
+        let copied = self.in_turn(&ranks).into_iter().try_for_each(|rank| {
+            let (message, count) = (&came[rank], counts[rank]);
             // SAFETY: there is room for the numbers of all ranks; parcels live until all ranks have copied.
             unsafe {
                 match rank == me {
-                    true => device.copy_into(mine.address(), &mut all, (first, count), what),
+                    true => device.copy_into(mine.address(), &mut all, (first(rank), count), what),
                     false => {
-                        let to = all.address() + (first * size_of::<f64>()) as u64;
+                        let to = all.address() + (first(rank) * size_of::<f64>()) as u64;
                         self.fetch(message, to, count * size_of::<f64>(), Lane::First)
                     }
                 }

@@ -410,12 +410,13 @@ impl Ranks {
         let arrays = others.iter().map(room).collect::<Result<Vec<_>, _>>()?;
         let stays = stays.zip(own.first().map(|(_, slots, _)| slots));
         let lane = if stays.is_some() { Lane::Beside } else { Lane::First };
-        let fetch = |(message, to): (&Vec<u8>, &Buffer<u8>)| {
+        let fetch = |k: usize| {
+            let (message, to) = (&came[k], &arrays[k]);
             // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the evaluation,
             // and this rank waits for its streams before.
             unsafe { self.link.fetch(message, to.address(), to.len(), lane) }
         };
-        let fetched = || came.iter().zip(&arrays).try_for_each(fetch);
+        let fetched = || self.link.in_turn(&from).into_iter().try_for_each(fetch);
         match stays {
             None => fetched()?,
             Some((from, to)) => {

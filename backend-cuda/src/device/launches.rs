@@ -49,6 +49,12 @@ impl From<[u32; 2]> for Arg {
         Arg { bytes: [a as u64 | (b as u64) << 32, 0], kind: Kind::Struct }
     }
 }
+/// An address and two numbers of four bytes; a struct in the kernel.
+impl From<(u64, [u32; 2])> for Arg {
+    fn from((address, [a, b]): (u64, [u32; 2])) -> Arg {
+        Arg { bytes: [address, a as u64 | (b as u64) << 32], kind: Kind::Struct }
+    }
+}
 impl<T> From<&Buffer<T>> for Arg {
     fn from(b: &Buffer<T>) -> Arg {
         Arg::of_elements::<T>(b.address())

@@ -53,13 +53,13 @@ impl Pool {
 }
 
 /// Bytes of the largest buffers that the shelves take. Where larger buffers are needed, memory may be short.
-const MAX_SHELVED: usize = 1 << 30;
+const MAX_SHELVED: usize = 4 << 30;
 /// Bytes of the smallest room on a shelf.
 const MIN_ROOM: usize = 512;
 /// Bytes up to which rooms are a quarter of a power of two apart. Larger rooms are a sixteenth apart, to waste less.
 const MAX_COARSE: usize = 16 << 20;
 /// Share of the memory of the device beyond which freed buffers go back to the driver.
-const SHARE_OF_MEMORY: u64 = 16;
+const SHARE_OF_MEMORY: u64 = 8;
 
 /// Where the memory on shelves comes from.
 #[derive(Debug)]

@@ -66,14 +66,14 @@ __device__ __forceinline__ bool is_of(const Boxes& t, u32 b, u32 kind, const uin
   return false;
 }
 
-// The boxes of a share are those of the three kinds, those that are flagged by `far` or `near`, the root, and all boxes
+// The boxes of a share are those of the three kinds, those that it reads by `far` or `near`, the root, and all boxes
 // above these. Flags of these; then of those above them too.
 extern "C" __global__ void own_flags(const Boxes* boxes, u32 count, const uint2* cuts, u32 shares, u32 share, const u32* far,
                                      const u32* near, u32* flags) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= count) return;
-  bool own = b == 0 || far[b] || near[b];
+  bool own = b == 0 || ((far[b] | near[b]) >> share & 1);
   for (u32 kind = TARGETS; kind <= SEVERAL; ++kind) own = own || is_of(t, b, kind, cuts, shares, share);
   flags[b] = own;
 }
@@ -128,30 +128,35 @@ extern "C" __global__ void renumber(const u32* old, u64 n, const u64* numbers, u
   if (i < n) now[i] = (u32)numbers[old[i]];
 }
 
-// Flags of the boxes that the rows of boxes of one kind name. One warp per box.
-extern "C" __global__ void mark(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                BoxRows rows, u32* flags) {
+// Sets bit k of the boxes that the rows of boxes of one kind of share k name. One warp per box.
+extern "C" __global__ void mark(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, BoxRows rows,
+                                u32* flags) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
-  if (b >= count || !is_of(t, b, kind, cuts, shares, share)) return;
-  for (u64 e = rows.starts[b] + lane_id(); e < rows.starts[b + 1]; e += 32) flags[rows.data[e]] = 1;
+  if (b >= count || rows.starts[b] == rows.starts[b + 1]) return;
+  u32 readers = 0;
+  for (u32 k = 0; k < shares; ++k) readers |= (u32)is_of(t, b, kind, cuts, shares, k) << k;
+  for (u64 e = rows.starts[b] + lane_id(); e < rows.starts[b + 1]; e += 32) {
+    u32* const flag = flags + rows.data[e];
+    if ((*flag & readers) != readers) atomicOr(flag, readers);
+  }
 }
 
-// The flagged boxes of one kind, as flags.
+// The boxes of one kind that a reader reads, as flags.
 extern "C" __global__ void marked(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                  const u32* flags, u32* both) {
+                                  const u32* flags, u32 reader, u32* both) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b < count) both[b] = flags[b] && is_of(t, b, kind, cuts, shares, share);
+  if (b < count) both[b] = (flags[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share);
 }
 
-// The sources of the marked boxes: numbers of each box, with one thread per box; then a list of positions, with one warp
+// The sources of these boxes: numbers of each box, with one thread per box; then a list of positions, with one warp
 // per box. starts: prefix sums of the numbers.
 extern "C" __global__ void marked_sources(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                          const u32* flags, u32* numbers) {
+                                          const u32* flags, u32 reader, u32* numbers) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b < count) numbers[b] = flags[b] && is_of(t, b, kind, cuts, shares, share) ? sources_in(t, b) : 0;
+  if (b < count) numbers[b] = (flags[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share) ? sources_in(t, b) : 0;
 }
 extern "C" __global__ void list_sources(const Boxes* boxes, u32 count, const u64* starts, u32* list) {
   const Boxes t = *boxes;

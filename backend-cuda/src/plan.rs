@@ -244,9 +244,10 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         self.base.pieces()
     }
 
-    /// Whether P2P runs beside the far field.
+    /// Whether P2P runs beside the far field. All ranks that share a tree do the same. If some ran P2P beside, the others
+    /// would wait for multipoles that come late.
     pub(crate) fn beside(&self) -> bool {
-        self.beside.unwrap_or(self.far.leaves_room() && self.base.tree.len() <= MAX_BOXES_BESIDE)
+        self.beside.unwrap_or(self.far.leaves_room() && self.base.tree.boxes_of_all() <= MAX_BOXES_BESIDE)
     }
 
     /// The columns of each output among the values of a target.

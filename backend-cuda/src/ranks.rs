@@ -52,6 +52,8 @@ pub(crate) struct Mine {
     pub targets: Range<usize>,
     /// The sources and the targets of its caller among those of all callers.
     pub given: [Range<usize>; 2],
+    /// Number of boxes of the tree.
+    pub boxes: usize,
 }
 
 impl DeviceShared {
@@ -384,16 +386,53 @@ impl Ranks {
         self.routes.as_ref().map_or(Ok(()), |routes| self.travel((Row::Values, 0), &routes.values, way))
     }
 
-    /// Sends and puts the rows of a round. Rows that stay on this rank are copied while those of other ranks come.
+    /// Sends and puts the rows of a round. If rows stay on this rank, messages of other ranks come while it packs its own
+    /// and copies the rows that stay.
     fn travel(&self, (kind, k): (Row, usize), round: &DeviceRound, way: &Way) -> Result<(), Error> {
-        let (device, messages) = (self.link.device(), self.link.messages());
-        let me = messages.rank();
-        let (mut sends, mut stays) = (Vec::new(), None);
-        for (at, (to, slots)) in round.sends.iter().enumerate() {
-            if *to == me {
-                stays = Some(slots);
-                continue;
-            }
+        let (device, me) = (self.link.device(), self.link.messages().rank());
+        let (own, others): (Vec<_>, Vec<_>) = round.receives.iter().partition(|(from, ..)| *from == me);
+        let stays = round.sends.iter().find(|(to, _)| *to == me).zip(own.first());
+        let room = |(from, slots, _): &&(usize, Slots, bool)| -> Result<Buffer<u8>, Error> {
+            device.alloc((way.bytes)([*from, me], slots.len()), "rows of other ranks")
+        };
+        // On the second stream there must be room from the start.
+        let arrays = others.iter().map(room).collect::<Result<Vec<_>, _>>()?;
+        let lane = if stays.is_some() { Lane::Beside } else { Lane::First };
+        let pass = || {
+            self.pass((kind, k), round, way, (&others, &arrays), lane)?;
+            stays.map_or(Ok(()), |((_, from), (_, to, _))| (way.keep)(from, to))
+        };
+        if stays.is_some() {
+            device.fork()?;
+            let done = pass();
+            // Even after an error the arrays are freed in the order of the first stream.
+            device.join_or_wait();
+            done?;
+        } else {
+            pass()?;
+        }
+        others
+            .iter()
+            .zip(&arrays)
+            .try_for_each(|((from, slots, add), array)| (way.put)(*from, slots, *add, array.address()))
+    }
+
+    /// Packs and sends the messages of a round, and enqueues the copies of those of other ranks into arrays.
+    fn pass(
+        &self,
+        (kind, k): (Row, usize),
+        round: &DeviceRound,
+        way: &Way,
+        (others, arrays): (&[&(usize, Slots, bool)], &[Buffer<u8>]),
+        lane: Lane,
+    ) -> Result<(), Error> {
+        let messages = self.link.messages();
+        let (me, size) = (messages.rank(), messages.size());
+        let mut to_others: Vec<_> = round.sends.iter().enumerate().filter(|(_, (to, _))| *to != me).collect();
+        // The rank before this one fetches from it first.
+        to_others.sort_by_key(|(_, (to, _))| (me + size - to) % size);
+        let mut sends = Vec::new();
+        for (at, (to, slots)) in to_others {
             let (bytes, pack) = ((way.bytes)([me, *to], slots.len()), |address| (way.pack)(*to, slots, address));
             let message = match messages.one_process() {
                 true => self.packed((kind, k, at), bytes, pack)?,
@@ -401,36 +440,14 @@ impl Ranks {
             };
             sends.push((*to, message));
         }
-        let (own, others): (Vec<_>, Vec<_>) = round.receives.iter().partition(|(from, ..)| *from == me);
         let from: Vec<usize> = others.iter().map(|(from, ..)| *from).collect();
         let came = messages.swap(sends, &from)?;
-        let room = |(from, slots, _): &&(usize, Slots, bool)| -> Result<Buffer<u8>, Error> {
-            device.alloc((way.bytes)([*from, me], slots.len()), "rows of other ranks")
-        };
-        let arrays = others.iter().map(room).collect::<Result<Vec<_>, _>>()?;
-        let stays = stays.zip(own.first().map(|(_, slots, _)| slots));
-        let lane = if stays.is_some() { Lane::Beside } else { Lane::First };
-        let fetch = |k: usize| {
+        self.link.in_turn(&from).into_iter().try_for_each(|k| {
             let (message, to) = (&came[k], &arrays[k]);
             // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the evaluation,
             // and this rank waits for its streams before.
             unsafe { self.link.fetch(message, to.address(), to.len(), lane) }
-        };
-        let fetched = || self.link.in_turn(&from).into_iter().try_for_each(fetch);
-        match stays {
-            None => fetched()?,
-            Some((from, to)) => {
-                device.fork()?;
-                let done = fetched().and_then(|()| (way.keep)(from, to));
-                // Even after an error the arrays are freed in the order of the first stream.
-                device.join_or_wait();
-                done?;
-            }
-        }
-        others
-            .iter()
-            .zip(&arrays)
-            .try_for_each(|((from, slots, add), array)| (way.put)(*from, slots, *add, array.address()))
+        })
     }
 
     /// Enqueues a kernel with one thread for each number of some rows. `rest` are its arguments behind the rows.

@@ -130,11 +130,10 @@ pub(crate) fn share(
     let mut cutter = Cutter::new(&tree, with.messages.size(), me)?;
     let (work, imbalance) = cutter.cut(&tree, &lists, with)?;
     let boxes = tree.len();
-    let (read, near) = (|reader| cutter.read(&lists, reader), |reader| cutter.near(&lists, reader));
-    let named = [read(me)?, near(me)?];
-    let own = cutter.own(&tree, &named)?;
-    let multipoles = cutter.round(&named[0], read, |flags, owner| own.slots(&cutter.owned(flags, owner)?))?;
-    let ghosts = cutter.round(&named[1], near, |flags, owner| cutter.owned_sources(flags, owner))?;
+    let (read, near) = (cutter.read(&lists)?, cutter.near(&lists)?);
+    let own = cutter.own(&tree, [&read, &near])?;
+    let multipoles = cutter.round(|reader, owner| own.slots(&cutter.owned(&read, reader, owner)?))?;
+    let ghosts = cutter.round(|reader, owner| cutter.owned_sources(&near, reader, owner))?;
     let [p2m, m2m] = own.kept(Kind::Sources, [&lists.p2m, &lists.m2m])?;
     let [after] = own.kept(Kind::Several, [&lists.m2m])?;
     let [m2l, p2l, l2l] = own.kept(Kind::Targets, [&lists.m2l, &lists.p2l, &lists.l2l])?;
@@ -157,7 +156,7 @@ pub(crate) fn share(
     let ranks = Ranks::of_share(link, own.len(), multipoles, after, routes)?;
     (tree.boxes, tree.level_start) = own.boxes(&tree, targets.clone())?;
     let given = [0, 1].map(|set| pieces(&with.given[set])[me].clone());
-    let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, given }));
+    let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, given, boxes }));
     tree.shared = Some(DeviceShared { host: None, first, share: share_of_tree, sources: None, ranks: Some(ranks) });
     Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
 }
@@ -256,42 +255,43 @@ impl Cutter {
         Ok((seconds(self.me), if perfect > 0.0 { fastest / perfect } else { 1.0 }))
     }
 
-    /// Flags of the boxes that rows of boxes of a kind name.
-    fn marked<const K: usize>(&self, share: usize, rows: [(Kind, &DeviceEdges); K]) -> Result<Buffer<u32>, Error> {
+    /// For each box, bit k tells whether share k has boxes of a kind whose rows name the box.
+    fn marked<const K: usize>(&self, rows: [(Kind, &DeviceEdges); K]) -> Result<Buffer<u32>, Error> {
         let flags = self.device.zeros(self.n, "boxes of other ranks")?;
-        for (kind, edges) in rows {
+        let [boxes, n] = [Arg::from(&self.boxes), (self.n as u32).into()];
+        let [cuts, shares] = [Arg::from(&self.cuts_there), (self.shares as u32).into()];
+        for (kind, edges) in rows.into_iter().filter(|(_, edges)| !edges.is_empty()) {
             let rows = (&edges.starts, &edges.sources).into();
-            let args = [&self.of(kind, share)[..], &[rows, (&flags).into()]].concat();
-            // SAFETY: arguments as in shares.cu; there is a flag for each box.
+            let args = [boxes, n, (kind as u32).into(), cuts, shares, rows, (&flags).into()];
+            // SAFETY: arguments as in shares.cu; there is a flag for each box, with a bit for each share.
             unsafe { self.kernels.warps("mark", self.n, &args)? };
         }
         Ok(flags)
     }
 
-    /// Flags of the boxes whose multipoles a rank reads: those that its M2L and M2P edges name, and children of boxes with
+    /// The boxes whose multipoles each share reads: those that its M2L and M2P edges name, and children of boxes with
     /// sources of several shares.
-    fn read(&self, lists: &DeviceLists, reader: usize) -> Result<Buffer<u32>, Error> {
-        let named = [(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)];
-        self.marked(reader, named)
+    fn read(&self, lists: &DeviceLists) -> Result<Buffer<u32>, Error> {
+        self.marked([(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)])
     }
 
-    /// Flags of the boxes whose sources a rank reads: those that its P2P and P2L edges name.
-    fn near(&self, lists: &DeviceLists, reader: usize) -> Result<Buffer<u32>, Error> {
-        self.marked(reader, [(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)])
+    /// The boxes whose sources each share reads: those that its P2P and P2L edges name.
+    fn near(&self, lists: &DeviceLists) -> Result<Buffer<u32>, Error> {
+        self.marked([(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)])
     }
 
-    /// The flagged boxes with sources of one share alone.
-    fn owned(&self, flags: &Buffer<u32>, owner: usize) -> Result<Slots, Error> {
-        self.listed("marked", flags, owner, |list| {
+    /// The boxes that a share reads, with sources of one share alone.
+    fn owned(&self, flags: &Buffer<u32>, reader: usize, owner: usize) -> Result<Slots, Error> {
+        self.listed("marked", flags, [reader, owner], |list| {
             let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
             // SAFETY: arguments as in arrange.cu; the list has as many entries as there are flags.
             unsafe { self.arrange.threads("list_boxes", self.n, &args) }
         })
     }
 
-    /// The sources of the flagged boxes with sources of one share alone.
-    fn owned_sources(&self, flags: &Buffer<u32>, owner: usize) -> Result<Slots, Error> {
-        self.listed("marked_sources", flags, owner, |list| {
+    /// The sources of the boxes that a share reads, with sources of one share alone.
+    fn owned_sources(&self, flags: &Buffer<u32>, reader: usize, owner: usize) -> Result<Slots, Error> {
+        self.listed("marked_sources", flags, [reader, owner], |list| {
             let args = [(&self.boxes).into(), (self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
             // SAFETY: arguments as in shares.cu; the list has an entry for each source.
             unsafe { self.kernels.warps("list_sources", self.n, &args) }
@@ -303,11 +303,12 @@ impl Cutter {
         &self,
         count: &'static str,
         flags: &Buffer<u32>,
-        owner: usize,
+        [reader, owner]: [usize; 2],
         fill: impl FnOnce(&DeviceEdges) -> Result<(), Error>,
     ) -> Result<Slots, Error> {
         let numbers = self.device.alloc(self.n, "boxes of other ranks")?;
-        let args = [&self.of(Kind::Sources, owner)[..], &[flags.into(), (&numbers).into()]].concat();
+        let flagged = [flags.into(), (reader as u32).into(), (&numbers).into()];
+        let args = [&self.of(Kind::Sources, owner)[..], &flagged].concat();
         // SAFETY: arguments as in shares.cu; there is a number for each box.
         unsafe { self.kernels.threads(count, self.n, &args)? };
         let [list] = filled(&self.device, &self.primitives, self.n, &[numbers], |[list]| fill(list))?;
@@ -315,18 +316,12 @@ impl Cutter {
         Ok(Slots::new(&Arc::new(list.sources), range))
     }
 
-    /// What travels between the shares in an evaluation: of the boxes that `read` flags for a reader, the slots that
-    /// `owned` lists for an owner. `mine` are the flags for this rank.
-    fn round(
-        &self,
-        mine: &Buffer<u32>,
-        read: impl Fn(usize) -> Result<Buffer<u32>, Error>,
-        owned: impl Fn(&Buffer<u32>, usize) -> Result<Slots, Error>,
-    ) -> Result<DeviceRound, Error> {
+    /// What travels between the shares in an evaluation: the slots that `owned` lists for a reader and an owner.
+    fn round(&self, owned: impl Fn(usize, usize) -> Result<Slots, Error>) -> Result<DeviceRound, Error> {
         let mut round = DeviceRound::default();
         for other in (0..self.shares).filter(|&other| other != self.me) {
-            round.send(other, owned(&read(other)?, self.me)?);
-            round.receive(other, owned(mine, other)?);
+            round.send(other, owned(other, self.me)?);
+            round.receive(other, owned(self.me, other)?);
         }
         Ok(round)
     }

@@ -455,6 +455,11 @@ impl DeviceTree {
         let share = self.shared.as_ref().and_then(|shared| shared.share.as_ref());
         share.map_or(0..self.targets.len(), |share| share.targets.clone())
     }
+    /// Number of boxes; of a tree that ranks share, those of all ranks.
+    pub(crate) fn boxes_of_all(&self) -> usize {
+        let share = self.shared.as_ref().and_then(|shared| shared.share.as_ref());
+        share.map_or(self.len(), |share| share.boxes)
+    }
     /// The way to the other ranks; `None` on one rank.
     pub(crate) fn ranks(&self) -> Option<&Ranks> {
         self.shared.as_ref()?.ranks.as_ref()

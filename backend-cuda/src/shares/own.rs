@@ -20,13 +20,13 @@ pub(super) struct Own<'a> {
 }
 
 impl Cutter {
-    /// The boxes with targets or sources of this share, or with sources of several shares; those that are flagged in
-    /// `named`; and all boxes above them.
-    pub(super) fn own(&self, tree: &DeviceTree, named: &[Buffer<u32>; 2]) -> Result<Own<'_>, Error> {
+    /// The boxes with targets or sources of this share, or with sources of several shares; those that this share reads by
+    /// `named` ([`marked`](Cutter::marked)); and all boxes above them.
+    pub(super) fn own(&self, tree: &DeviceTree, named: [&Buffer<u32>; 2]) -> Result<Own<'_>, Error> {
         let flags: Buffer<u32> = self.device.alloc(self.n, "boxes of a share")?;
         let boxes = [Arg::from(&self.boxes), (self.n as u32).into()];
         let cuts = [Arg::from(&self.cuts_there), (self.shares as u32).into(), (self.me as u32).into()];
-        let flagged = [(&named[0]).into(), (&named[1]).into(), (&flags).into()];
+        let flagged = [named[0].into(), named[1].into(), (&flags).into()];
         // SAFETY: arguments as in shares.cu; there is a flag for each box.
         unsafe {
             self.kernels.threads("own_flags", self.n, &[&boxes[..], &cuts, &flagged].concat())?;

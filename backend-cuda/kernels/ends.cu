@@ -68,6 +68,20 @@ struct Output {
 };
 static_assert(sizeof(Output) == 16, "the host sends an address and two numbers");
 
+// Column j of all columns of up to four arrays: the array, its number, and the column in it.
+struct Place {
+  Output out;
+  u32 array, column;
+};
+__device__ __forceinline__ Place place_of(u32 j, const Output& a, const Output& b, const Output& c, const Output& d) {
+  if (j < a.columns) return {a, 0, j};
+  j -= a.columns;
+  if (j < b.columns) return {b, 1, j};
+  j -= b.columns;
+  if (j < c.columns) return {c, 2, j};
+  return {d, 3, j - c.columns};
+}
+
 // Stores a value, and notes it if it is not finite.
 __device__ __forceinline__ void put(const Output& out, u64 at, double value, u64* found) {
   if (out.single) {
@@ -90,26 +104,24 @@ extern "C" __global__ void gather(u32 held, const double* values, const u32* fro
   const u32 all = a.columns + b.columns + c.columns + d.columns;
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = i / all;
   if (row >= n) return;
-  u32 k = 0, j = (u32)(i - row * all);
-  const u32 column = columns[j];
+  const Place p = place_of((u32)(i - row * all), a, b, c, d);
+  const u32 column = columns[i - row * all];
   const double value = values[((from ? from[row] : row) - held) * width + (column & ~MINUS)];
-  Output out = a;
-  if (j >= out.columns) j -= out.columns, out = b, k = 1;
-  if (k == 1 && j >= out.columns) j -= out.columns, out = c, k = 2;
-  if (k == 2 && j >= out.columns) j -= out.columns, out = d, k = 3;
-  const u64 at = (to ? to[row] : row) * out.columns + j;
-  put(out, at, (column & MINUS ? -value : value) * (factor * unit_of(largest)), found ? found + k : nullptr);
+  const u64 at = (to ? to[row] : row) * p.out.columns + p.column;
+  put(p.out, at, (column & MINUS ? -value : value) * (factor * unit_of(largest)), found ? found + p.array : nullptr);
 }
 
-// Copies n rows of `count` numbers, which another rank has made of its values, to the rows `to` of an array of the
-// caller.
-template <class T>
-__device__ __forceinline__ void deliver_of(const T* rows, const u32* to, u64 n, u32 count, T* out, u64* found) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n * count) return;
-  const u64 at = (u64)to[i / count] * count + i % count;
-  note(rows[i], at, found);
-  out[at] = rows[i];
+// Copies n rows of a message, which another rank has made of its values, to the rows `to` of up to four arrays of the
+// caller. The rows for array k begin at byte starts_k of the message, in the type of the array.
+extern "C" __global__ void deliver(const u8* message, u64 start_a, u64 start_b, u64 start_c, u64 start_d, const u32* to,
+                                   u64 n, Output a, Output b, Output c, Output d, u64* found) {
+  const u32 all = a.columns + b.columns + c.columns + d.columns;
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = i / all;
+  if (row >= n) return;
+  const Place p = place_of((u32)(i - row * all), a, b, c, d);
+  const u8* const rows = message + (p.array == 0 ? start_a : p.array == 1 ? start_b : p.array == 2 ? start_c : start_d);
+  const u64 from = row * p.out.columns + p.column, at = (u64)to[row] * p.out.columns + p.column;
+  put(p.out, at, p.out.single ? (double)((const float*)rows)[from] : ((const double*)rows)[from], found + p.array);
 }
 
 extern "C" __global__ void largest_f32(const float* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest,
@@ -120,9 +132,6 @@ extern "C" __global__ void scatter_f32(const float* given, const u32* from, cons
                                        const u64* largest, double* strengths, u64* found) {
   scatter_of(given, from, to, n, width, linear, largest, strengths, found);
 }
-extern "C" __global__ void deliver_f32(const float* rows, const u32* to, u64 n, u32 count, float* out, u64* found) {
-  deliver_of(rows, to, n, count, out, found);
-}
 
 extern "C" __global__ void largest_f64(const double* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest,
                                        u64* found) {
@@ -131,9 +140,6 @@ extern "C" __global__ void largest_f64(const double* x, u64 n, u32 width, u32 li
 extern "C" __global__ void scatter_f64(const double* given, const u32* from, const u32* to, u64 n, u32 width, u32 linear,
                                        const u64* largest, double* strengths, u64* found) {
   scatter_of(given, from, to, n, width, linear, largest, strengths, found);
-}
-extern "C" __global__ void deliver_f64(const double* rows, const u32* to, u64 n, u32 count, double* out, u64* found) {
-  deliver_of(rows, to, n, count, out, found);
 }
 
 // Widens points in f32.

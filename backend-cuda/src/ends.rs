@@ -250,14 +250,7 @@ impl Ends {
         noted: bool,
     ) -> Result<(), Error> {
         let mut first = if all { self.table.len() - self.values } else { 0 };
-        let widths = self.widths(all);
-        for (k, (to, widths)) in to.chunks(OUTPUTS).zip(widths.chunks(OUTPUTS)).enumerate() {
-            let output = |i: usize| match (to.get(i), widths.get(i)) {
-                (Some(&(address, precision)), Some(&width)) => {
-                    Arg::from((address, [width as u32, u32::from(precision == Precision::F32)]))
-                }
-                _ => Arg::from((0, [0, 0])),
-            };
+        for (k, (columns, outputs)) in self.by_fours(all, to).into_iter().enumerate() {
             let args = [
                 held,
                 values,
@@ -268,13 +261,9 @@ impl Ends {
                 self.table.at(first),
                 unit.map_or(Arg::NULL, Arg::from),
                 factor.into(),
-                output(0),
-                output(1),
-                output(2),
-                output(3),
-                if noted { self.notes.at(1 + k * OUTPUTS) } else { Arg::NULL },
             ];
-            let columns = widths.iter().sum::<usize>();
+            let found = if noted { self.notes.at(1 + k * OUTPUTS) } else { Arg::NULL };
+            let args = [&args[..], &outputs, &[found]].concat();
             let grid = (blocks(rows.n * columns, BLOCK as usize)?, 1);
             // SAFETY: arguments as in ends.cu; `values` has a row for each that is read, and the arrays for each that is
             // written.
@@ -282,6 +271,21 @@ impl Ends {
             first += columns;
         }
         Ok(())
+    }
+
+    /// Arrays, each an address and a type, as kernels take them, four at a time, with the number of their columns together.
+    fn by_fours(&self, all: bool, to: &[(u64, Precision)]) -> Vec<(usize, [Arg; OUTPUTS])> {
+        let widths = self.widths(all);
+        let four = |(to, widths): (&[(u64, Precision)], &[usize])| {
+            let output = |i: usize| match (to.get(i), widths.get(i)) {
+                (Some(&(address, precision)), Some(&width)) => {
+                    Arg::from((address, [width as u32, u32::from(precision == Precision::F32)]))
+                }
+                _ => Arg::from((0, [0, 0])),
+            };
+            (widths.iter().sum(), std::array::from_fn(output))
+        };
+        to.chunks(OUTPUTS).zip(widths.chunks(OUTPUTS)).map(four).collect()
     }
 
     /// Where each array begins in a message with `n` rows for a caller with arrays of this form, and the bytes of the
@@ -314,20 +318,16 @@ impl Ends {
     /// the arrays of the caller.
     pub fn deliver(&self, arrays: &Arrays, to: Arg, n: usize, message: u64) -> Result<(), Error> {
         let (starts, _) = self.sections(&arrays.form(), n);
-        let places = self.widths(arrays.rows).into_iter().zip(&arrays.values).zip(starts);
-        for (k, ((width, array), start)) in places.enumerate() {
-            let args = [
-                Arg::address(message + start as u64),
-                to,
-                (n as u64).into(),
-                (width as u32).into(),
-                Arg::address(array.address()),
-                self.notes.at(1 + k),
-            ];
-            let grid = (blocks(n * width, BLOCK as usize)?, 1);
-            let entry = entry(array.precision(), "deliver_f32", "deliver_f64");
+        let places: Vec<_> = arrays.values.iter().map(|array| (array.address(), array.precision())).collect();
+        let fours = self.by_fours(arrays.rows, &places).into_iter().zip(starts.chunks(OUTPUTS));
+        for (k, ((columns, outputs), starts)) in fours.enumerate() {
+            let starts: [Arg; OUTPUTS] = std::array::from_fn(|i| starts.get(i).map_or(0, |&start| start as u64).into());
+            let rows = [to, (n as u64).into()];
+            let notes = [self.notes.at(1 + k * OUTPUTS)];
+            let args = [&[Arg::address(message)][..], &starts, &rows, &outputs, &notes].concat();
+            let grid = (blocks(n * columns, BLOCK as usize)?, 1);
             // SAFETY: as above; the message has `n` rows for each array.
-            unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args)? };
+            unsafe { self.device.launch(&self.functions, "deliver", grid, BLOCK, &args)? };
         }
         Ok(())
     }

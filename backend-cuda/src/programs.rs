@@ -478,17 +478,8 @@ pub(crate) fn arrange() -> Program {
 
 /// Both ends of an evaluation.
 pub(crate) fn ends() -> Program {
-    let entries = &[
-        "largest_f32",
-        "largest_f64",
-        "scatter_f32",
-        "scatter_f64",
-        "gather",
-        "deliver_f32",
-        "deliver_f64",
-        "widen_f32",
-        "places",
-    ];
+    let entries =
+        &["largest_f32", "largest_f64", "scatter_f32", "scatter_f64", "gather", "deliver", "widen_f32", "places"];
     plain("ends.cu", include_str!("../kernels/ends.cu"), entries)
 }
 

@@ -68,7 +68,7 @@ struct Output {
 };
 static_assert(sizeof(Output) == 16, "the host sends an address and two numbers");
 
-// Column j of all columns of up to four arrays: the array, its number, and the column in it.
+// Column j of up to four arrays, whose columns are counted through: the array, its number, and the column in it.
 struct Place {
   Output out;
   u32 array, column;
@@ -95,9 +95,10 @@ __device__ __forceinline__ void put(const Output& out, u64 at, double value, u64
 }
 
 // Copies values of n rows of `width` values from the rows `from` to the rows `to` of up to four arrays, times the unit and
-// `factor`. `columns` are those of all arrays, `values` those of the rows from `held` on. Where threads follow the arrays
-// that are written (`to` is null, and `from` the places of the caller's rows in tree order), a row is read by one access of
-// 32 bytes, and the arrays are written in order. found[k]: the note of array k.
+// `factor`. columns[j]: the column of `values` for column j of the arrays, which are counted through, with MINUS if the
+// negative is meant. `values` begins with row `held`. If `to` is null, and `from` has the places of the caller's rows in tree
+// order, the arrays are written in order and rows are read at random, four values by one access. found[k]: the note of array
+// k.
 extern "C" __global__ void gather(u32 held, const double* values, const u32* from, const u32* to, u64 n, u32 width,
                                   const u32* columns, const u64* largest, double factor, Output a, Output b, Output c,
                                   Output d, u64* found) {
@@ -112,7 +113,7 @@ extern "C" __global__ void gather(u32 held, const double* values, const u32* fro
 }
 
 // Copies n rows of a message, which another rank has made of its values, to the rows `to` of up to four arrays of the
-// caller. The rows for array k begin at byte starts_k of the message, in the type of the array.
+// caller. The rows for array a begin at byte start_a of the message, in the type of the array, and so on.
 extern "C" __global__ void deliver(const u8* message, u64 start_a, u64 start_b, u64 start_c, u64 start_d, const u32* to,
                                    u64 n, Output a, Output b, Output c, Output d, u64* found) {
   const u32 all = a.columns + b.columns + c.columns + d.columns;

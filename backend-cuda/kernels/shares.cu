@@ -32,21 +32,23 @@ extern "C" __global__ void weigh(const Boxes* boxes, u32 count, BoxRows u, BoxRo
   if (sum > 0) atomicAdd(work + (u64)t.target_range[b].x * bins / all, sum);
 }
 
-// For each of some targets in tree order: the first target at or behind it with which a leaf begins (must be the largest
-// number before); then the first source of this leaf.
-extern "C" __global__ void first_targets(const Boxes* boxes, u32 count, const u32* wanted, u32 shares, u32* first) {
+// Moves each of some wanted cuts, targets in tree order, to the next target with which a leaf begins. `first` must be filled
+// with the largest u32 before.
+extern "C" __global__ void first_targets(const Boxes* boxes, u32 count, const u32* wanted, u32 cuts, u32* first) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= count || !is_leaf(t, b) || targets_in(t, b) == 0) return;
   const u32 at = t.target_range[b].x;
-  for (u32 k = 0; k < shares; ++k)
+  for (u32 k = 0; k < cuts; ++k)
     if (wanted[k] <= at) atomicMin(first + k, at);
 }
-extern "C" __global__ void first_sources(const Boxes* boxes, u32 count, const u32* first_target, u32 shares, u32* first) {
+
+// The first source of the leaf that begins with each of some targets.
+extern "C" __global__ void first_sources(const Boxes* boxes, u32 count, const u32* first_target, u32 cuts, u32* first) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= count || !is_leaf(t, b) || targets_in(t, b) == 0) return;
-  for (u32 k = 0; k < shares; ++k)
+  for (u32 k = 0; k < cuts; ++k)
     if (first_target[k] == t.target_range[b].x) first[k] = t.source_range[b].x;
 }
 
@@ -67,7 +69,7 @@ __device__ __forceinline__ bool is_of(const Boxes& t, u32 b, u32 kind, const uin
 }
 
 // The boxes of a share are those of the three kinds, those that it reads by `far` or `near`, the root, and all boxes
-// above these. Flags of these; then of those above them too.
+// above these. own_flags flags all but the last, with_ancestors flags the last too.
 extern "C" __global__ void own_flags(const Boxes* boxes, u32 count, const uint2* cuts, u32 shares, u32 share, const u32* far,
                                      const u32* near, u32* flags) {
   const Boxes t = *boxes;
@@ -77,7 +79,7 @@ extern "C" __global__ void own_flags(const Boxes* boxes, u32 count, const uint2*
   for (u32 kind = TARGETS; kind <= SEVERAL; ++kind) own = own || is_of(t, b, kind, cuts, shares, share);
   flags[b] = own;
 }
-// A box above that is flagged flags those above it.
+// A thread ends at a box that is flagged: the thread that flagged that box, or its own thread, goes on from there.
 extern "C" __global__ void with_ancestors(const Boxes* boxes, u32 count, u32* flags) {
   const Boxes t = *boxes;
   u32 b = blockIdx.x * blockDim.x + threadIdx.x;
@@ -128,7 +130,8 @@ extern "C" __global__ void renumber(const u32* old, u64 n, const u64* numbers, u
   if (i < n) now[i] = (u32)numbers[old[i]];
 }
 
-// Sets bit k of the boxes that the rows of boxes of one kind of share k name. One warp per box.
+// Marks the boxes that shares read: a box of one kind of share k sets bit k of `flags` for each box in its row. One warp per
+// box.
 extern "C" __global__ void mark(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, BoxRows rows,
                                 u32* flags) {
   const Boxes t = *boxes;
@@ -142,22 +145,18 @@ extern "C" __global__ void mark(const Boxes* boxes, u32 count, u32 kind, const u
   }
 }
 
-// The boxes of one kind that a reader reads, as flags.
+// The boxes of one kind that a reader reads: the number of slots of each, which is 1 or, with `sources`, its number of
+// sources; 0 for other boxes.
 extern "C" __global__ void marked(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                  const u32* flags, u32 reader, u32* both) {
+                                  const u32* readers, u32 reader, u32 sources, u32* slots) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b < count) both[b] = (flags[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share);
+  if (b >= count) return;
+  slots[b] = 0;
+  if ((readers[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share)) slots[b] = sources ? sources_in(t, b) : 1;
 }
 
-// The sources of these boxes: numbers of each box, with one thread per box; then a list of positions, with one warp
-// per box. starts: prefix sums of the numbers.
-extern "C" __global__ void marked_sources(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                          const u32* flags, u32 reader, u32* numbers) {
-  const Boxes t = *boxes;
-  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b < count) numbers[b] = (flags[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share) ? sources_in(t, b) : 0;
-}
+// The sources of these boxes as a list of positions, with one warp per box. starts: prefix sums of the numbers of slots.
 extern "C" __global__ void list_sources(const Boxes* boxes, u32 count, const u64* starts, u32* list) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
@@ -165,16 +164,16 @@ extern "C" __global__ void list_sources(const Boxes* boxes, u32 count, const u64
   for (u32 i = lane_id(); i < starts[b + 1] - starts[b]; i += 32) list[starts[b] + i] = t.source_range[b].x + i;
 }
 
-// Keys of n numbers, each of which has a value, and these numbers, first … first + n - 1. A key is the value, or the number
-// of ends at or below it.
+// Items first … first + n - 1, and the keys by which they are sorted. Item first + i has values[i]; part k takes the items
+// with ends[k - 1] <= value < ends[k]. A key is the value (`by_value`), or the number of the part.
 extern "C" __global__ void part_keys(const u32* values, u32 n, u32 first, const u32* ends, u32 parts, u32 by_value,
-                                     u64* keys, u32* numbers) {
+                                     u64* keys, u32* items) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   u32 key = by_value ? values[i] : 0;
   for (u32 k = 0; !by_value && k < parts; ++k) key += ends[k] <= values[i];
   keys[i] = key;
-  numbers[i] = first + i;
+  items[i] = first + i;
 }
 
 // Where each part ends among n sorted keys. `ends`: the values of the ends; null if keys are numbers of parts.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 const BLOCK: u32 = 256;
 /// Flag of a column number: the value is the negative of this column.
 pub(crate) const MINUS: u32 = 1 << 31;
-/// Largest number of arrays that one launch of `gather` writes.
+/// Largest number of arrays that one launch writes: the parameters `Output` of kernels in `ends.cu`.
 const OUTPUTS: usize = 4;
 /// Room for notes about numbers that are not finite: one for the strengths, one per array of values.
 const NOTES: usize = NOTE_BYTES / size_of::<u64>();
@@ -45,6 +45,10 @@ impl Arrays {
     pub fn form(&self) -> Form {
         let values = self.values.iter().map(DeviceArray::precision).collect();
         Form { strengths: self.strengths.precision(), rows: self.rows, values }
+    }
+    /// The address and the type of each array of values.
+    fn places(&self) -> Vec<(u64, Precision)> {
+        self.values.iter().map(|array| (array.address(), array.precision())).collect()
     }
     /// The address and the type of the strengths.
     pub fn given(&self) -> (u64, Precision) {
@@ -136,6 +140,7 @@ impl Ends {
     /// As [`new`](Ends::new), if the values of a target are other numbers than the plan holds: value v of a target is
     /// number `row[v]` of the plan, or its negative ([`MINUS`]).
     pub fn of_rows(device: &Device, columns: &[OutputColumns], strengths: usize, row: &[u32]) -> Result<Self, Error> {
+        debug_assert!(columns.len() < NOTES, "a note for each output");
         let of_outputs = columns.iter().flat_map(|c| &c.columns).map(|&c| row[c]);
         let table: Vec<u32> = of_outputs.chain(row.iter().copied()).collect();
         let values = row.len();
@@ -230,8 +235,7 @@ impl Ends {
 
     /// Enqueues the copy of rows of values, f64, into the arrays of the caller.
     pub fn gather(&self, arrays: &Arrays, rows: Rows, scale: Scale, values: Held) -> Result<(), Error> {
-        let to: Vec<_> = arrays.values.iter().map(|array| (array.address(), array.precision())).collect();
-        self.values((arrays.rows, &to), rows, scale, values, true)
+        self.values((arrays.rows, &arrays.places()), rows, scale, values, true)
     }
 
     /// The number of columns of each array of a caller.
@@ -318,8 +322,7 @@ impl Ends {
     /// the arrays of the caller.
     pub fn deliver(&self, arrays: &Arrays, to: Arg, n: usize, message: u64) -> Result<(), Error> {
         let (starts, _) = self.sections(&arrays.form(), n);
-        let places: Vec<_> = arrays.values.iter().map(|array| (array.address(), array.precision())).collect();
-        let fours = self.by_fours(arrays.rows, &places).into_iter().zip(starts.chunks(OUTPUTS));
+        let fours = self.by_fours(arrays.rows, &arrays.places()).into_iter().zip(starts.chunks(OUTPUTS));
         for (k, ((columns, outputs), starts)) in fours.enumerate() {
             let starts: [Arg; OUTPUTS] = std::array::from_fn(|i| starts.get(i).map_or(0, |&start| start as u64).into());
             let rows = [to, (n as u64).into()];

@@ -79,7 +79,7 @@ impl Link {
         Ok(round)
     }
 
-    /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`: on this stream if messages hold
+    /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`: on the stream `lane` if messages hold
     /// addresses, on the first if they hold the numbers.
     ///
     /// # Safety
@@ -200,7 +200,7 @@ impl Parcel {
 
 impl Drop for Parcel {
     fn drop(&mut self) {
-        // No rank reads it after the call in which it was sent.
+        // No rank reads it after the call in which it was sent; if that call failed, a rank may, but does not use the numbers.
         self.device.free_for_others(self.address, self.bytes);
     }
 }

@@ -58,8 +58,10 @@ const MAX_SHELVED: usize = 4 << 30;
 const MIN_ROOM: usize = 512;
 /// Bytes up to which rooms are a quarter of a power of two apart. Larger rooms are a sixteenth apart, to waste less.
 const MAX_COARSE: usize = 16 << 20;
-/// Share of the memory of the device beyond which freed buffers go back to the driver.
+/// Part of the memory of a device that freed buffers may hold on shelves.
 const SHARE_OF_MEMORY: u64 = 8;
+/// Part of the memory of a device that freed memory for other devices may hold.
+const SHARE_FOR_OTHERS: u64 = 32;
 
 /// Where the memory on shelves comes from.
 #[derive(Debug)]
@@ -72,7 +74,7 @@ pub(crate) enum Origin {
 
 impl Origin {
     /// Gives memory back.
-    fn free(&self, address: u64) {
+    pub fn free(&self, address: u64) {
         match self {
             // SAFETY: the memory is free, and was allocated in this stream. The slice frees it.
             Origin::Pool(stream) => drop(unsafe { stream.upgrade_device_ptr::<u8>(address, 1) }),
@@ -87,8 +89,8 @@ impl Origin {
 }
 
 /// Freed buffers of one device, by size. Planning makes and frees some two hundred arrays. A call of the driver for each
-/// takes longer than the work on small trees, and large arrays take the driver longer still. Buffers of the pool belong to the
-/// first stream, so a freed buffer may be taken at once. Work on the second stream uses buffers too; whoever enqueues
+/// takes longer than the work on small trees, and large arrays take the driver longer still. Buffers of the pool belong to
+/// the first stream, so a freed buffer may be taken at once. Work on the second stream uses buffers too; whoever enqueues
 /// such work joins the streams before the buffers are freed (`Device::join_or_wait`).
 #[derive(Debug)]
 pub(crate) struct Shelves {
@@ -124,12 +126,16 @@ impl Kept {
 impl Shelves {
     /// Empty shelves on a device with so much memory.
     pub fn new(origin: Origin, memory: u64) -> Self {
-        let most = (memory / SHARE_OF_MEMORY) as usize;
+        let share = match origin {
+            Origin::Pool(_) => SHARE_OF_MEMORY,
+            Origin::Driver(_) => SHARE_FOR_OTHERS,
+        };
+        let most = (memory / share) as usize;
         Shelves { origin, kept: Mutex::new(Kept { most, ..Kept::default() }) }
     }
-    /// Whether buffers of so many bytes lie on shelves.
-    pub fn hold(bytes: usize) -> bool {
-        bytes <= MAX_SHELVED
+    /// Whether buffers of so many bytes lie on these shelves.
+    pub fn hold(&self, bytes: usize) -> bool {
+        bytes <= MAX_SHELVED && Shelves::room(bytes) <= self.kept().most
     }
     /// Bytes that a buffer of `bytes` bytes takes: the next of 1, 1¼, 1½, 1¾ times a power of two; beyond
     /// [`MAX_COARSE`] in steps of a sixteenth.
@@ -148,7 +154,7 @@ impl Shelves {
     }
     /// Gives back a buffer of so many bytes, or keeps it.
     pub fn free(&self, address: u64, bytes: usize) {
-        if !(Shelves::hold(bytes) && self.put(address, bytes)) {
+        if !(self.hold(bytes) && self.put(address, bytes)) {
             self.origin.free(address);
         }
     }

@@ -502,7 +502,6 @@ pub(crate) fn shares() -> Program {
         "renumber",
         "mark",
         "marked",
-        "marked_sources",
         "list_sources",
         "part_keys",
         "part_ends",

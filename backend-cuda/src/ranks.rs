@@ -52,7 +52,7 @@ pub(crate) struct Mine {
     pub targets: Range<usize>,
     /// The sources and the targets of its caller among those of all callers.
     pub given: [Range<usize>; 2],
-    /// Number of boxes of the tree.
+    /// Number of boxes of the tree of all points.
     pub boxes: usize,
 }
 
@@ -273,7 +273,7 @@ impl Ranks {
         Ok(Ranks { functions, link, rounds, passing: 0, boxes, each, routes, after, packed: Mutex::default() })
     }
 
-    /// The exchange of a rank that has the whole tree, of `boxes` boxes: in one round.
+    /// The exchange of a rank with a share of a tree, of `boxes` boxes of its own: in one round.
     pub fn of_share(
         link: Link,
         boxes: usize,

@@ -2,11 +2,12 @@
 //!
 //! Each of several ranks has a device with the points of all ranks. It builds the whole tree with all lists, and takes a
 //! *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks
-//! find the same cuts, from the same numbers. A rank keeps the edges that end in boxes with targets of its share, and the
-//! boxes at both ends of its edges. It computes multipoles of boxes all of whose sources belong to its share, and gets the others that it reads from the ranks
+//! find the same cuts, from the same numbers. A rank keeps the edges into boxes with targets of its share, and the upward
+//! edges of boxes with sources of its share or of several shares; it keeps these boxes, the boxes that it reads, and all
+//! boxes above them. It computes multipoles of boxes all of whose sources belong to its share, and gets the others that it reads from the ranks
 //! that compute them. Some boxes have sources of several shares. Each rank computes the multipoles of these boxes itself,
-//! from those of their children, as a single device does. So a target gets the sum that one device would compute, in the
-//! same order.
+//! from those of their children, as a single device does. So a target gets the sum that one device would compute: to the bit,
+//! but for dense translations, which a device cuts into parts by the number of boxes.
 
 mod own;
 mod routes;
@@ -69,7 +70,7 @@ pub struct Share {
     pub sources: usize,
     /// Number of targets.
     pub targets: usize,
-    /// Number of boxes of the tree. All ranks have the same.
+    /// Number of boxes of the tree of all points. All ranks have the same.
     pub boxes: usize,
     /// First source and first target of each share, then the numbers of both. All ranks have the same.
     pub cuts: Vec<[u32; 2]>,
@@ -181,6 +182,11 @@ struct Cutter {
 
 impl Cutter {
     fn new(tree: &DeviceTree, shares: usize, me: usize) -> Result<Self, Error> {
+        // A flag has a bit for each share.
+        let limit = u32::BITS as usize;
+        if shares > limit {
+            return Err(Error::TooMany { what: "ranks that share a tree", found: shares, limit });
+        }
         let device = tree.device.clone();
         Ok(Cutter {
             kernels: ByItem::new(&device, device.fixed("shares", programs::shares)?, BLOCK),
@@ -255,7 +261,7 @@ impl Cutter {
         Ok((seconds(self.me), if perfect > 0.0 { fastest / perfect } else { 1.0 }))
     }
 
-    /// For each box, bit k tells whether share k has boxes of a kind whose rows name the box.
+    /// The boxes that shares read, as flags: bit k is set if a row of a box of the kind of share k names the box.
     fn marked<const K: usize>(&self, rows: [(Kind, &DeviceEdges); K]) -> Result<Buffer<u32>, Error> {
         let flags = self.device.zeros(self.n, "boxes of other ranks")?;
         let [boxes, n] = [Arg::from(&self.boxes), (self.n as u32).into()];
@@ -280,37 +286,38 @@ impl Cutter {
         self.marked([(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)])
     }
 
-    /// The boxes that a share reads, with sources of one share alone.
+    /// The boxes that `reader` reads, all of whose sources belong to `owner`.
     fn owned(&self, flags: &Buffer<u32>, reader: usize, owner: usize) -> Result<Slots, Error> {
-        self.listed("marked", flags, [reader, owner], |list| {
+        self.listed(flags, [reader, owner], false, |list| {
             let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
             // SAFETY: arguments as in arrange.cu; the list has as many entries as there are flags.
             unsafe { self.arrange.threads("list_boxes", self.n, &args) }
         })
     }
 
-    /// The sources of the boxes that a share reads, with sources of one share alone.
+    /// The sources of these boxes.
     fn owned_sources(&self, flags: &Buffer<u32>, reader: usize, owner: usize) -> Result<Slots, Error> {
-        self.listed("marked_sources", flags, [reader, owner], |list| {
+        self.listed(flags, [reader, owner], true, |list| {
             let args = [(&self.boxes).into(), (self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
             // SAFETY: arguments as in shares.cu; the list has an entry for each source.
             unsafe { self.kernels.warps("list_sources", self.n, &args) }
         })
     }
 
-    /// A list of slots of flagged boxes: the kernel `count` tells how many each has, `fill` writes them.
+    /// A list of slots of the boxes that `reader` reads, all of whose sources belong to `owner`: one for each box or, with
+    /// `sources`, for each source. `fill` writes them.
     fn listed(
         &self,
-        count: &'static str,
-        flags: &Buffer<u32>,
+        readers: &Buffer<u32>,
         [reader, owner]: [usize; 2],
+        sources: bool,
         fill: impl FnOnce(&DeviceEdges) -> Result<(), Error>,
     ) -> Result<Slots, Error> {
         let numbers = self.device.alloc(self.n, "boxes of other ranks")?;
-        let flagged = [flags.into(), (reader as u32).into(), (&numbers).into()];
+        let flagged = [readers.into(), (reader as u32).into(), u32::from(sources).into(), (&numbers).into()];
         let args = [&self.of(Kind::Sources, owner)[..], &flagged].concat();
         // SAFETY: arguments as in shares.cu; there is a number for each box.
-        unsafe { self.kernels.threads(count, self.n, &args)? };
+        unsafe { self.kernels.threads("marked", self.n, &args)? };
         let [list] = filled(&self.device, &self.primitives, self.n, &[numbers], |[list]| fill(list))?;
         let range = 0..list.len();
         Ok(Slots::new(&Arc::new(list.sources), range))

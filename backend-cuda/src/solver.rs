@@ -322,7 +322,7 @@ impl Placed {
         let tree = &self.tree;
         Ok(Counts {
             levels: tree.level_start.len() - 1,
-            boxes: tree.len(),
+            boxes: tree.boxes_of_all(),
             leaves: (tree.sources.len().max(tree.targets.len()) as f64 / self.report.mean_leaf).round() as usize,
             root_side: tree.side,
             edges,

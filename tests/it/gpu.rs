@@ -104,12 +104,13 @@ fn ranks_and_devices_sum_as_one_device() {
     let narrow: Vec<f32> = q.iter().map(|&q| q as f32).collect();
     let alone = request(3).backend(Cuda::default()).plan(&x, Targets::Sources).unwrap();
     let (one, in_single) = (alone.apply(&q).unwrap(), alone.apply(&narrow).unwrap());
+    let boxes = alone.describe().boxes;
     drop(alone);
     let pieces = threads(2, |world: World| {
         let mine = n * world.rank() / 2..n * (world.rank() + 1) / 2;
         let plan = request(3).backend(Cuda::default()).ranks(&world);
         let plan = plan.plan(&x[3 * mine.start..3 * mine.end], Targets::Sources)?;
-        assert_eq!(plan.describe().ranks.and_then(|r| r.device), Some(0));
+        assert_eq!((plan.describe().ranks.and_then(|r| r.device), plan.describe().boxes), (Some(0), boxes));
         let out = plan.apply(&q[mine.clone()])?;
         Ok::<_, Error>((plan.verify_output(&q[mine], &out, 50)?.worst(), out))
     });

@@ -4,7 +4,7 @@ use super::ledger::Ledger;
 use super::{Arg, Device, blocks};
 use crate::error::{failed, out_of_memory};
 use crate::graph;
-use crate::pool::Shelves;
+use crate::pool::{Origin, Shelves};
 use crate::programs;
 use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits, result};
 use fmm_traits::Error;
@@ -73,7 +73,7 @@ impl Device {
             let what = format!("{what} within the memory that plans may use of the device");
             return Err(Error::Memory { needed: bytes as u64, available, what });
         }
-        let shelves = self.inner.shelves.as_ref().filter(|_| Shelves::hold(bytes));
+        let shelves = self.inner.shelves.as_ref().filter(|shelves| shelves.hold(bytes));
         let of = |address: u64| {
             // SAFETY: the memory has this many bytes, and is free in the order of the stream. A kernel or a copy writes
             // every uninitialised buffer before it is read.
@@ -111,24 +111,26 @@ impl Device {
     }
 
     /// Uninitialised memory that other devices may copy, of `bytes` bytes: an address for
-    /// [`free_for_others`](Device::free_for_others). It is not from the pool. If memory is short, shelves and pool are emptied
-    /// first, which waits for the device.
+    /// [`free_for_others`](Device::free_for_others). The memory is not from the pool. If memory is short, shelves and pool are
+    /// emptied first, which waits for the device.
     pub(crate) fn alloc_for_others(&self, bytes: usize, what: &str) -> Result<u64, Error> {
         self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
-        let hold = Shelves::hold(bytes);
-        if let Some(address) = hold.then(|| self.inner.for_others.take(bytes)).flatten() {
+        let shelves = self.inner.for_others.as_ref().filter(|shelves| shelves.hold(bytes));
+        if let Some(address) = shelves.and_then(|shelves| shelves.take(bytes)) {
             return Ok(address);
         }
-        let room = if hold { Shelves::room(bytes) } else { bytes };
+        let room = if shelves.is_some() { Shelves::room(bytes) } else { bytes.max(1) };
         // SAFETY: the caller writes the memory before it is read.
         let alloc = || unsafe { result::malloc_sync(room) };
         self.asked(alloc, || self.give_back().map(|()| true), bytes, what)
     }
 
-    /// Frees memory that other devices may copy, of `bytes` bytes. It is used again: the driver makes each array known to
-    /// every other device, which takes milliseconds.
+    /// Frees memory that other devices may copy, of `bytes` bytes, or keeps it for the next such allocation.
     pub(crate) fn free_for_others(&self, address: u64, bytes: usize) {
-        self.inner.for_others.free(address, bytes);
+        match &self.inner.for_others {
+            Some(shelves) => shelves.free(address, bytes),
+            None => Origin::Driver(self.inner.context.clone()).free(address),
+        }
     }
 
     /// A buffer of `n` zeros.

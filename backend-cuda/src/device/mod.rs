@@ -77,10 +77,10 @@ struct Inner {
     beside: Arc<CudaStream>,
     /// The pool of buffers. `None` if the driver has no pools.
     pool: Option<Pool>,
-    /// Freed buffers; `None` without a pool.
+    /// Freed buffers of the pool; `None` without a pool.
     shelves: Option<Arc<Shelves>>,
-    /// Freed memory that other devices may read.
-    for_others: Shelves,
+    /// Freed memory that other devices may read; `None` without a pool, so that an emulated device sees every array.
+    for_others: Option<Shelves>,
     ledger: Arc<Ledger>,
     staging: Staging,
     info: DeviceInfo,
@@ -146,7 +146,7 @@ impl Device {
         let beside = context.new_stream().map_err(making)?;
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
         let shelves = pool.is_some().then(|| Arc::new(Shelves::new(Origin::Pool(stream.clone()), info.memory)));
-        let for_others = Shelves::new(Origin::Driver(context.clone()), info.memory);
+        let for_others = pool.is_some().then(|| Shelves::new(Origin::Driver(context.clone()), info.memory));
         let inner = Inner {
             context,
             stream,
@@ -191,11 +191,12 @@ impl Device {
         &self.inner.info
     }
 
-    /// Bytes of free device memory, including memory kept in the pool for new buffers; at most what is left of
+    /// Bytes of free device memory, including memory that this process keeps for new buffers; at most what is left of
     /// [`DeviceOptions::memory`].
     pub fn free_memory(&self) -> Result<u64, Error> {
         let free = self.inner.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
-        let kept = self.kept_memory()? + self.inner.for_others.bytes();
+        let for_others = self.inner.for_others.as_ref().map_or(0, Shelves::bytes);
+        let kept = self.kept_memory()? + for_others;
         Ok((free + kept).min(self.allowance().unwrap_or(u64::MAX)))
     }
 
@@ -241,7 +242,7 @@ impl Device {
     /// Gives freed buffers back to the driver, or to its pool. Returns whether there were any.
     pub(crate) fn clear_shelves(&self) -> bool {
         let pooled = self.inner.shelves.as_ref().is_some_and(|shelves| shelves.clear());
-        self.inner.for_others.clear() || pooled
+        self.inner.for_others.as_ref().is_some_and(Shelves::clear) || pooled
     }
 
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.

@@ -15,13 +15,13 @@ use std::sync::Arc;
 pub(super) struct Own<'a> {
     cutter: &'a Cutter,
     items: Items,
-    /// The new number of each box that is kept.
+    /// The number of kept boxes before each box: the new number of a box that is kept.
     numbers: Buffer<u64>,
 }
 
 impl Cutter {
     /// The boxes with targets or sources of this share, or with sources of several shares; those that this share reads by
-    /// `named` ([`marked`](Cutter::marked)); and all boxes above them.
+    /// `named` ([`marked`](Cutter::marked)); the root, and all boxes above these.
     pub(super) fn own(&self, tree: &DeviceTree, named: [&Buffer<u32>; 2]) -> Result<Own<'_>, Error> {
         let flags: Buffer<u32> = self.device.alloc(self.n, "boxes of a share")?;
         let boxes = [Arg::from(&self.boxes), (self.n as u32).into()];
@@ -59,7 +59,8 @@ impl Own<'_> {
         Ok(Slots::new(&Arc::new(new), 0..slots.len()))
     }
 
-    /// The arrays of the boxes, with `targets` alone, and the first box of each level, then their number.
+    /// The arrays of the boxes, whose target ranges are clipped to `targets`; and the first box of each level, then the number
+    /// of boxes.
     pub fn boxes(&self, tree: &DeviceTree, targets: Range<usize>) -> Result<(Boxes, Vec<u32>), Error> {
         let Cutter { device, kernels, boxes, .. } = self.cutter;
         let new = Boxes::alloc(device, self.len())?;

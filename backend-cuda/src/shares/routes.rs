@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 /// The order of rows in messages.
 ///
-/// A message is read or written in an order that is not that of its rows in memory. Strengths are few bytes where they are
-/// read, and values are few bytes where they are written. So messages with strengths have the order of the tree, where
-/// they are written, and messages with values have the order of the caller.
+/// A message has the order in which its receiver writes the rows: that of the tree for strengths, that of the caller for
+/// values. The sender reads rows at random, which takes less time than to write them at random.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     /// Of the tree.
@@ -78,15 +77,15 @@ impl Cutter {
         Ok(of_share.into_iter().zip(of_caller).map(|(a, b)| [a, b]).collect())
     }
 
-    /// The numbers of a range, each of which has a value, in parts: part k has those with values below `ends[k]` and not
-    /// below `ends[k - 1]`. Numbers ascend in a part or, if `by_value`, their values do.
+    /// Divides the items of a range, which are points or rows, by their values, which are places of owners: part k has the
+    /// items with `ends[k - 1] <= value < ends[k]`. Items ascend in a part or, if `by_value`, their values do.
     fn parted(&self, values: Arg, of: Range<usize>, ends: &[u32], by_value: bool) -> Result<Vec<Slots>, Error> {
         let (device, count, n, what) = (&self.device, ends.len(), of.len(), "rows of callers");
         let (mut keys, mut slots) = (device.alloc::<u64>(n, what)?, device.alloc(n, what)?);
         let (ends_there, parts) = (device.upload(ends, what)?, Arg::from(count as u32));
         let args = [values, (n as u32).into(), (of.start as u32).into(), (&ends_there).into(), parts];
         let args = [&args[..], &[u32::from(by_value).into(), (&keys).into(), (&slots).into()]].concat();
-        // SAFETY: arguments as in shares.cu; there is a value, a key and a slot for each number.
+        // SAFETY: arguments as in shares.cu; there is a value, a key and a slot for each item.
         unsafe { self.kernels.threads("part_keys", n, &args)? };
         let largest = if by_value { ends[count - 1] as usize } else { count };
         self.primitives.sort(&mut keys, &mut slots, false, n, 0..usize::BITS - largest.leading_zeros())?;

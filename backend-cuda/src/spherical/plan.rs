@@ -315,8 +315,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
 
     fn p2m(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = &mut self.placed else { return Ok(()) };
-        if base.ranks().is_some() {
-            // Parts of other ranks are added.
+        if base.ranks().is_some_and(Ranks::adds) {
             base.device().clear(&mut w.multipoles)?;
         }
         let Some(w) = &self.placed else { return Ok(()) };

@@ -123,13 +123,15 @@ impl Slots {
     }
 }
 
+/// A rank whose rows are put, their slots, and whether they are added.
+type Receive = (usize, Slots, bool);
+
 /// A [`Round`] on the device.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceRound {
     /// Ranks, and the slots of the rows that go there.
     pub sends: Vec<(usize, Slots)>,
-    /// Ranks, slots, and whether rows are added.
-    pub receives: Vec<(usize, Slots, bool)>,
+    pub receives: Vec<Receive>,
 }
 
 /// [`Routes`] on the device.
@@ -392,14 +394,14 @@ impl Ranks {
         let (device, me) = (self.link.device(), self.link.messages().rank());
         let (own, others): (Vec<_>, Vec<_>) = round.receives.iter().partition(|(from, ..)| *from == me);
         let stays = round.sends.iter().find(|(to, _)| *to == me).zip(own.first());
-        let room = |(from, slots, _): &&(usize, Slots, bool)| -> Result<Buffer<u8>, Error> {
+        let room = |(from, slots, _): &&Receive| -> Result<Buffer<u8>, Error> {
             device.alloc((way.bytes)([*from, me], slots.len()), "rows of other ranks")
         };
         // On the second stream there must be room from the start.
         let arrays = others.iter().map(room).collect::<Result<Vec<_>, _>>()?;
         let lane = if stays.is_some() { Lane::Beside } else { Lane::First };
         let pass = || {
-            self.pass((kind, k), round, way, (&others, &arrays), lane)?;
+            self.pass((kind, k), round, way, &others, &arrays, lane)?;
             stays.map_or(Ok(()), |((_, from), (_, to, _))| (way.keep)(from, to))
         };
         if stays.is_some() {
@@ -423,7 +425,8 @@ impl Ranks {
         (kind, k): (Row, usize),
         round: &DeviceRound,
         way: &Way,
-        (others, arrays): (&[&(usize, Slots, bool)], &[Buffer<u8>]),
+        others: &[&Receive],
+        arrays: &[Buffer<u8>],
         lane: Lane,
     ) -> Result<(), Error> {
         let messages = self.link.messages();

@@ -4,10 +4,10 @@
 //! *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks
 //! find the same cuts, from the same numbers. A rank keeps the edges into boxes with targets of its share, and the upward
 //! edges of boxes with sources of its share or of several shares; it keeps these boxes, the boxes that it reads, and all
-//! boxes above them. It computes multipoles of boxes all of whose sources belong to its share, and gets the others that it reads from the ranks
-//! that compute them. Some boxes have sources of several shares. Each rank computes the multipoles of these boxes itself,
-//! from those of their children, as a single device does. So a target gets the sum that one device would compute: to the bit,
-//! but for dense translations, which a device cuts into parts by the number of boxes.
+//! boxes above them. It computes multipoles of boxes all of whose sources belong to its share, and gets the others that
+//! it reads from the ranks that compute them. Some boxes have sources of several shares. Each rank computes the multipoles
+//! of these boxes itself, from those of their children, as a single device does. So a target gets the sum that one device
+//! would compute: to the bit, but for dense translations, which a device cuts into parts by the number of boxes.
 
 mod own;
 mod routes;

@@ -32,6 +32,11 @@ const PANICKED: i32 = 101;
 /// Exit status of the job if a rank is lost.
 const LOST: i32 = 1;
 
+/// Bytes of the messages of MPI into which long messages are cut, unless others are asked for. A rank that waits asks MPI
+/// less and less often until a message has come. MPI moves a message a bit at each question, so the messages of a long one
+/// must come at short intervals.
+const USUAL_CUT: usize = 1 << 20;
+
 /// How ranks talk. All ranks have the same settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -42,7 +47,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The patience in seconds from the variable `FMM_RANK_TIMEOUT`, 0 for no limit, and messages of up to 2³⁰ bytes.
+    /// The patience in seconds from the variable `FMM_RANK_TIMEOUT`, 0 for no limit, and messages of up to 2²⁰ bytes.
     ///
     /// # Errors
     /// [`Error::Parameter`] if the variable is not a number of seconds.
@@ -55,7 +60,7 @@ impl Settings {
             let requirement = "must be a number of seconds, at least 0";
             return Err(Error::Parameter { name: "FMM_RANK_TIMEOUT", value: seconds, requirement });
         };
-        Ok(Settings { patience: Some(patience).filter(|p| !p.is_zero()), cut: 1 << 30 })
+        Ok(Settings { patience: Some(patience).filter(|p| !p.is_zero()), cut: USUAL_CUT })
     }
 }
 

@@ -1,10 +1,12 @@
 //! Checks ranks over MPI: `mpirun -n 4 mpi_check MODE`. The line `mpi_check MODE: well on 4 ranks`, which rank 0 prints last,
-//! is the proof of success: an MPI may return 0 for a job whose rank left. scripts/mpi-tests.sh runs all modes.
+//! is the proof of success: an MPI may return 0 for a job whose rank left. scripts/mpi-tests.sh runs all modes but
+//! `speed [CUT]`, which prints how fast long messages are.
 
 use fmm::ranks::{Strategy, World};
 use fmm::{AnyFamily, Error, Fmm, Laplace, Method, Outputs, Precision, Stokes, Targets};
 use fmm_mpi::Settings;
-use std::time::Duration;
+use fmm_traits::Messages;
+use std::time::{Duration, Instant};
 
 /// The rank that fails.
 const FAILING: usize = 1;
@@ -15,6 +17,9 @@ fn main() {
     let mut settings = Settings::usual().unwrap();
     if mode == "cut" {
         settings.cut = 1000;
+    }
+    if let Some(cut) = std::env::args().nth(2) {
+        settings.cut = cut.parse().unwrap();
     }
     let result = fmm_mpi::run_with(
         settings,
@@ -32,6 +37,7 @@ fn main() {
                     same_bits(&world, Laplace, Fmm::precision, Precision::F32)
                 }
                 "nan" => nan(&world),
+                "speed" => speed(&world),
                 "return" if fails => Ok(()),
                 "error" if fails => Err(Error::Tolerance { tolerance: -1.0 }),
                 "exit" if fails => std::process::exit(0),
@@ -63,7 +69,7 @@ fn main() {
         |_| {},
     );
     let expected = match (&mode[..], &result) {
-        ("all" | "cut" | "handle" | "nan", Ok(())) => true,
+        ("all" | "cut" | "handle" | "nan" | "speed", Ok(())) => true,
         // The rank that failed has its own error, the others hear of it.
         ("error", Err(Error::Tolerance { .. })) => ranks.0 == FAILING,
         ("error", Err(Error::RankLost { rank, reason })) => *rank == FAILING && reason.contains("tolerance"),
@@ -94,6 +100,27 @@ fn mine<'a>(world: &World, rows: &'a [f64], width: usize) -> &'a [f64] {
 fn of(family: impl Into<AnyFamily>) -> Fmm {
     let outputs = Outputs::POTENTIAL | Outputs::GRADIENT;
     Fmm::new(family).method(Method::EquivalentDensities).order(4).outputs(outputs).ncrit(20).threads(1)
+}
+
+/// Each rank sends a long message to the next one, and gets one from the rank before it.
+fn speed(world: &World) -> Result<(), Error> {
+    let (rank, size) = (world.rank(), world.size());
+    for bytes in [1usize << 16, 1 << 20, 1 << 26] {
+        let mut seconds = Vec::new();
+        for _ in 0..7 {
+            let message = vec![rank as u8; bytes];
+            world.wait()?;
+            let start = Instant::now();
+            let came = world.swap(vec![((rank + 1) % size, message)], &[(rank + size - 1) % size])?;
+            assert_eq!(came[0][bytes - 1] as usize, (rank + size - 1) % size);
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        seconds.sort_by(f64::total_cmp);
+        if rank == 0 {
+            println!("{bytes} bytes: {:.3} ms, {:.2} GB/s", 1e3 * seconds[3], 1e-9 * bytes as f64 / seconds[3]);
+        }
+    }
+    Ok(())
 }
 
 fn plan(world: &World) -> Result<fmm::Plan, Error> {

@@ -50,6 +50,8 @@ pub(crate) struct DeviceShared {
 pub(crate) struct Mine {
     /// The targets at which this rank sums, in tree order.
     pub targets: Range<usize>,
+    /// The sources of the same leaves, in tree order.
+    pub sources: Range<usize>,
     /// The sources and the targets of its caller among those of all callers.
     pub given: [Range<usize>; 2],
     /// Number of boxes of the tree of all points.

@@ -157,7 +157,7 @@ pub(crate) fn share(
     let ranks = Ranks::of_share(link, own.len(), multipoles, after, routes)?;
     (tree.boxes, tree.level_start) = own.boxes(&tree, targets.clone())?;
     let given = [0, 1].map(|set| pieces(&with.given[set])[me].clone());
-    let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, given, boxes }));
+    let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, sources, given, boxes }));
     tree.shared = Some(DeviceShared { host: None, first, share: share_of_tree, sources: None, ranks: Some(ranks) });
     Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
 }

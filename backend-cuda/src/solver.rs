@@ -158,6 +158,12 @@ pub trait DeviceSolver: DeviceSums {
         self.commit();
         Ok(())
     }
+    /// The numbers of the sources of this rank's share, in tree order, if the sources of all callers are counted in the order
+    /// of ranks. On one rank: of all sources.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn owned(&self) -> Result<Vec<u32>, Error>;
     /// The report of the tree.
     fn report(&self) -> &BuildReport;
     /// Seconds of planning.
@@ -545,6 +551,13 @@ impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
     fn forget(&mut self) {
         self.ready = None;
         self.plan.get_mut().unwrap_or_else(PoisonError::into_inner).forget();
+    }
+    fn owned(&self) -> Result<Vec<u32>, Error> {
+        let plan = self.plan();
+        let tree = plan.tree();
+        let share = tree.shared.as_ref().and_then(|shared| shared.share.as_ref());
+        let range = share.map_or(0..tree.sources.len(), |share| share.sources.clone());
+        self.device.download_range(&tree.sources.order, range, "order of points")
     }
     fn report(&self) -> &BuildReport {
         &self.report

@@ -28,6 +28,6 @@ pub mod world;
 
 pub use comm::{Alone, Comm, threads, threads_within, worlds};
 pub use exchange::Strategy;
-pub use place::{Asked, Placed, Ready, place};
+pub use place::{Asked, Placed, Ready, Route, place};
 pub use survey::coarse_capacity;
 pub use world::World;

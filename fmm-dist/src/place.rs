@@ -40,8 +40,12 @@ pub struct Route {
 }
 
 impl Route {
-    /// Rows of the caller, `width` numbers each, to the owners: rows in tree order.
-    pub(crate) fn forward(&self, world: &World, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
+    /// Rows of the caller, `width` numbers each, to the owners: rows of the points that this rank owns, in tree order. All
+    /// ranks call it together.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn forward(&self, world: &World, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
         let came = world.all_to_all(self.to.iter().map(|indices| picked(rows, indices, width)).collect())?.concat();
         Ok(picked(&came, &self.order, width))
     }
@@ -120,7 +124,7 @@ pub struct Placed {
 /// A locally essential tree with the points of its ghosts, for given lists.
 pub struct Ready {
     world: World,
-    routes: Vec<Route>,
+    routes: Vec<Arc<Route>>,
     ghosts: Arc<exchange::Ghosts>,
     /// The tree. Its points are numbered in tree order.
     pub tree: Tree,
@@ -237,6 +241,7 @@ impl Placed {
         let ghosts = Arc::new(exchange::Ghosts::fetch(&self.world, &mut self.local, lists)?);
         let traffic = exchange::connect(&self.world, &mut self.local, lists, &ghosts, self.strategy)?;
         let Placed { world, local, routes, .. } = self;
+        let routes = routes.into_iter().map(Arc::new).collect();
         Ok(Ready { world, routes, ghosts, tree: local.tree, traffic })
     }
 }
@@ -253,6 +258,11 @@ impl Ready {
         Ok(self.ghosts.beside_own(own, width))
     }
 
+    /// The way of the caller's sources to their owners.
+    pub fn way_of_sources(&self) -> Arc<Route> {
+        self.routes[0].clone()
+    }
+
     /// The messages with rows of points, for rows that are elsewhere: strengths of the caller's sources to sources of the
     /// tree, strengths of sources of the tree to ghosts, values at targets of the tree to the caller's targets.
     pub fn rounds(&self) -> [Round; 3] {
@@ -265,7 +275,7 @@ impl Ready {
 
     /// Numbers of the caller's sources and targets on this rank.
     pub fn given(&self) -> [usize; 2] {
-        [&self.routes[0], self.routes.last().unwrap_or(&self.routes[0])].map(Route::given)
+        [&self.routes[0], self.routes.last().unwrap_or(&self.routes[0])].map(|route| route.given())
     }
 
     /// Values at the targets of [`tree`](Self::tree), in tree order, to the caller's targets on this rank, `width`

@@ -130,6 +130,11 @@ pub(crate) trait Engine: Send + Sync {
     fn on_ranks(&self) -> Option<RanksReport> {
         None
     }
+    /// Moves rows of `width` numbers, one for each source of this rank, to the ranks that own the sources. Returns those of
+    /// the sources that this rank owns, in tree order. If each rank owns its own sources, the rows stay as they are.
+    fn adopt(&self, rows: &[f64], _width: usize) -> Result<Vec<f64>, Error> {
+        Ok(rows.to_vec())
+    }
     /// The parts of several devices in a sum of this process; empty for others.
     fn on_devices(&self) -> Vec<RanksReport> {
         Vec::new()

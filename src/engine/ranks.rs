@@ -17,12 +17,13 @@ use backend_cpu::OctreeSolver;
 use backend_cuda::{DeviceSolver, DeviceSums};
 use fmm_dist::coarse::{better_owners, imbalance};
 use fmm_dist::local::{Place, opens_uvwx};
-use fmm_dist::{Asked, Ready, Strategy, World};
+use fmm_dist::{Asked, Ready, Route, Strategy, World};
 use fmm_traits::{
     Error, Lists, Observer, OutputColumns, Policy, Precision, Solver, Stage, StageSeconds, Targets, Tree,
 };
 use fmm_tree::{BuildOptions, ListOptions};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The part of a rank in a sum over several ranks.
@@ -131,6 +132,8 @@ struct Settled {
     sums: OnARank,
     mesh: Mesh,
     given: Given,
+    /// The way of the sources to their owners.
+    way: Arc<Route>,
     report: RanksReport,
 }
 
@@ -303,7 +306,7 @@ impl Engine for Ranks {
         report.seconds.lists = start.elapsed().as_secs_f64();
         watch("operators", 0.5)?;
         let start = Instant::now();
-        let (tree, traffic) = (&ready.tree, ready.traffic);
+        let (tree, traffic, way) = (&ready.tree, ready.traffic, ready.way_of_sources());
         let owned = [tree.sources.len() - traffic.ghosts, tree.targets.len()];
         let mut mesh = Mesh::of(tree, &lists, leaves, tree.side);
         mesh.leaves = tree.leaves();
@@ -327,7 +330,7 @@ impl Engine for Ranks {
             imbalance: imbalance(&works, &owners, &speeds),
             imbalance_by_points: by_points,
         };
-        self.settled = Some(Settled { sums, mesh, given, report: of_rank });
+        self.settled = Some(Settled { sums, mesh, given, way, report: of_rank });
         self.choice.order = Some(order);
         Ok(report)
     }
@@ -364,6 +367,11 @@ impl Engine for Ranks {
 
     fn on_ranks(&self) -> Option<RanksReport> {
         self.settled.as_ref().map(|s| s.report.clone())
+    }
+
+    fn adopt(&self, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
+        let Some(Settled { way, .. }) = &self.settled else { return not_placed() };
+        way.forward(&self.world, rows, width)
     }
 
     /// None: the sources of ghosts have no number on this rank.

@@ -39,8 +39,8 @@ struct New {
 }
 
 struct Settled {
-    /// Number of sources of this rank.
-    sources: usize,
+    /// Numbers of sources of the callers of all ranks.
+    sources: Vec<usize>,
     /// As of [`New`].
     pick: Option<Vec<usize>>,
     report: RanksReport,
@@ -135,7 +135,7 @@ impl Engine for Shares {
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
         let Some(New { counts: given, pick }) = self.new.take() else { return not_placed() };
-        let sources = given[0][self.world.rank()];
+        let sources = given[0].clone();
         let speeds = self.world.all_gather(self.asked().0.speed)?;
         let messages: Arc<dyn Messages> = Arc::new(self.world.clone());
         let sharing = Sharing { messages, given, speeds, works: self.works(order) };
@@ -162,7 +162,8 @@ impl Engine for Shares {
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
         let Some(Settled { sources, pick, .. }) = &self.current else { return not_placed() };
         let values = self.asked().1.facts.values;
-        picked(pick.as_deref(), *sources, values, rows, |rows| self.inner.run(strengths, rows, watch))
+        let mine = sources[self.world.rank()];
+        picked(pick.as_deref(), mine, values, rows, |rows| self.inner.run(strengths, rows, watch))
     }
     fn sums(&self) -> Option<&dyn DeviceSums> {
         self.current.as_ref().filter(|current| current.pick.is_none()).and_then(|_| self.inner.sums())
@@ -170,6 +171,24 @@ impl Engine for Shares {
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
         self.inner.points()
+    }
+
+    /// Each rank asks the ranks whose callers have the sources of its share.
+    fn adopt(&self, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
+        let Some(Settled { sources: counts, .. }) = &self.current else { return not_placed() };
+        let ends: Vec<usize> = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n) + n)).collect();
+        let owned = self.inner.owned()?;
+        let holders: Vec<usize> =
+            owned.iter().map(|&source| ends.partition_point(|&end| end <= source as usize)).collect();
+        let mut wanted: Vec<Vec<u32>> = vec![Vec::new(); counts.len()];
+        for (&source, &holder) in owned.iter().zip(&holders) {
+            wanted[holder].push(source - (ends[holder] - counts[holder]) as u32);
+        }
+        let row = |i: &u32| rows[*i as usize * width..][..width].iter().copied();
+        let given = self.world.all_to_all(wanted)?.iter().map(|asked| asked.iter().flat_map(row).collect()).collect();
+        let came: Vec<Vec<f64>> = self.world.all_to_all(given)?;
+        let mut rest: Vec<_> = came.iter().map(|rows| rows.chunks_exact(width.max(1))).collect();
+        Ok(holders.iter().flat_map(|&holder| rest[holder].next().unwrap_or_default()).copied().collect())
     }
     /// Boxes are those of all ranks, edges those of this rank.
     fn mesh(&self) -> Mesh {

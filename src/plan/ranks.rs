@@ -20,6 +20,46 @@ impl Plan {
         self.request.jointly(work)
     }
 
+    /// Moves rows of `width` numbers, one for each source of this rank, to the ranks that own the sources: N×width, row-major.
+    /// Returns rows of the sources that this rank owns, in the order of the tree. All ranks call it together.
+    ///
+    /// A rank that owns sources of another sends and gets strengths and sums in each evaluation. A program whose points may
+    /// live on any rank can move them, with all that belongs to them, to their owners, and plan again there. Then nothing
+    /// but ghosts travels:
+    ///
+    /// ```
+    /// use fmm::{Fmm, Laplace, Targets, ranks};
+    ///
+    /// let sums = ranks::threads(2, |world| {
+    ///     let points = fmm::demo::points(fmm::demo::Demo::Uniform, 1000, world.rank() as u64);
+    ///     let charges = vec![1.0; 1000];
+    ///     let request = Fmm::new(Laplace).order(4).ranks(&world);
+    ///     let plan = request.plan(&points, Targets::Sources)?;
+    ///     let (points, charges) = (plan.adopt(&points, 3)?, plan.adopt(&charges, 1)?);
+    ///     let plan = request.plan(&points, Targets::Sources)?;
+    ///     assert_eq!(plan.describe().ranks.unwrap().owned_sources, charges.len());
+    ///     plan.apply(&charges)
+    /// });
+    /// # assert!(sums.into_iter().all(|sum| sum.unwrap().is_ok()));
+    /// ```
+    ///
+    /// On one rank, on several GPUs of one process, and for direct sums, rows stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there is not a row for each source, and the errors of other ranks.
+    pub fn adopt(&self, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
+        self.jointly(|| {
+            let expected = self.n_sources * width;
+            if rows.len() != expected {
+                let why = "sources × numbers of a row".to_string();
+                return Err(Error::Shape { array: "rows", found: rows.len(), expected, why });
+            }
+            let Some(world) = &self.request.world else { return Ok(rows.to_vec()) };
+            world.agree(&[("the numbers of a row", width.to_string())])?;
+            self.engine.as_ref().map_or(Ok(rows.to_vec()), |engine| engine.adopt(rows, width))
+        })
+    }
+
     /// An error on several ranks, or on several GPUs.
     pub(crate) fn one_rank_only(&self, operation: &'static str) -> Result<(), Error> {
         match self.is_shared() {

@@ -93,6 +93,15 @@ fn a_limit_of_memory_changes_no_bit() {
     );
 }
 
+#[test]
+#[ignore = "needs a GPU"]
+fn rows_move_to_the_owners_of_sources() {
+    let (x, q) = (CloudKind::Ellipsoid.points(1500, 5), strengths(1500, 6));
+    let request = Fmm::new(Laplace).method(Method::EquivalentDensities).order(3).ncrit(20).backend(Cuda::default());
+    let one = request.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+    crate::ranks::rows_move_to_owners(&request, &x, &q, &one.potential, &[1, 0, 3]);
+}
+
 /// Ranks that share a device, and several devices of this machine if there are some, sum as one device.
 #[test]
 #[ignore = "needs a GPU"]

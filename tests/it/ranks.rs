@@ -73,6 +73,40 @@ fn same_bits(name: &str, builder: &Fmm, cloud: &Cloud, all_shares: &[Vec<usize>]
     }
 }
 
+/// Rows of the sources that this rank owns are moved to it, and a plan of these points sends no rows between callers and
+/// owners: the bits of one rank, with the sums of each rank in the order of its sources. `builder` is for ranks.
+pub fn rows_move_to_owners(builder: &Fmm, x: &[f64], q: &[f64], one: &[f64], shares: &[usize]) {
+    let ids: Vec<f64> = (0..q.len()).map(|i| i as f64).collect();
+    let results = threads_within(Duration::from_secs(120), shares.len(), |world: World| {
+        let r = world.rank();
+        let builder = builder.clone().ranks(&world);
+        let plan = builder.plan(piece(x, 3, shares, r), Targets::Sources)?;
+        assert!(plan.adopt(piece(x, 3, shares, r), 2).is_err());
+        let adopt = |rows: &[f64], width| plan.adopt(piece(rows, width, shares, r), width);
+        let (x, q, ids) = (adopt(x, 3)?, adopt(q, 1)?, adopt(&ids, 1)?);
+        let plan = builder.plan(&x, Targets::Sources)?;
+        assert_eq!(plan.describe().ranks.unwrap().owned_sources, q.len());
+        assert_eq!(plan.adopt(&ids, 1)?, ids);
+        Ok::<_, Error>((ids, plan.apply(&q)?.potential))
+    });
+    let mut all = vec![f64::NAN; q.len()];
+    for (ids, potential) in results.into_iter().map(|result| result.and_then(|r| r).unwrap()) {
+        ids.iter().zip(potential).for_each(|(&id, u)| all[id as usize] = u);
+    }
+    assert!(all.iter().zip(one).all(|(a, b)| a.to_bits() == b.to_bits()));
+}
+
+#[test]
+fn rows_move_to_the_owners_of_sources() {
+    let (x, q) = (CloudKind::Ellipsoid.points(3000, 5), strengths(3000, 6));
+    for builder in [of_order(Laplace, 3), Fmm::new(Laplace).method(Method::Direct)] {
+        let one = builder.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+        for shares in [vec![1], vec![1, 1], vec![1, 0, 3, 2]] {
+            rows_move_to_owners(&builder, &x, &q, &one.potential, &shares);
+        }
+    }
+}
+
 /// What is counted from one tree is what ranks report.
 #[test]
 fn a_census_counts_what_ranks_exchange() {

@@ -192,6 +192,14 @@ impl Device {
         })
     }
 
+    /// [`DeviceSolver::owned`] of the current points; none for a direct sum.
+    pub fn owned(&self) -> Result<Vec<u32>, Error> {
+        match self.points.as_ref().map(|points| &points.held) {
+            Some(Held::Fast { solver, .. }) => solver.owned(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// [`Engine::settle`]. `part` makes of the tree what the solver gets.
     pub fn settled(
         &mut self,

@@ -520,8 +520,7 @@ impl<T: DeviceScalar, N: Real> DeviceSums for Planned<T, N> {
         let plan = self.plan();
         let (tree, device) = (plan.tree(), &self.device);
         let separate = !Arc::ptr_eq(&tree.sources, &tree.targets);
-        let share = tree.shared.as_ref().and_then(|shared| shared.share.as_ref());
-        let rows = |points: &DevicePoints, set: usize| match share {
+        let rows = |points: &DevicePoints, set: usize| match tree.share() {
             Some(share) => points.some_rows(device, share.given[set].clone()),
             None => points.rows(device),
         };
@@ -555,8 +554,7 @@ impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
     fn owned(&self) -> Result<Vec<u32>, Error> {
         let plan = self.plan();
         let tree = plan.tree();
-        let share = tree.shared.as_ref().and_then(|shared| shared.share.as_ref());
-        let range = share.map_or(0..tree.sources.len(), |share| share.sources.clone());
+        let range = tree.share().map_or(0..tree.sources.len(), |share| share.sources.clone());
         self.device.download_range(&tree.sources.order, range, "order of points")
     }
     fn report(&self) -> &BuildReport {

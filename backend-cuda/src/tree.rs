@@ -5,7 +5,7 @@ use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
 use crate::points::{CallerPoints, Sample};
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::ranks::{DeviceShared, Ranks};
+use crate::ranks::{DeviceShared, Mine, Ranks};
 use crate::split::{Boxes, Split};
 use fmm_traits::Error;
 use fmm_traits::tree::{Points, Tree};
@@ -452,13 +452,15 @@ impl DeviceTree {
     }
     /// The targets at which this rank sums, in tree order.
     pub(crate) fn wanted(&self) -> Range<usize> {
-        let share = self.shared.as_ref().and_then(|shared| shared.share.as_ref());
-        share.map_or(0..self.targets.len(), |share| share.targets.clone())
+        self.share().map_or(0..self.targets.len(), |share| share.targets.clone())
+    }
+    /// What this rank has of a tree that ranks share; `None` for other trees.
+    pub(crate) fn share(&self) -> Option<&Mine> {
+        self.shared.as_ref()?.share.as_ref()
     }
     /// Number of boxes; of a tree that ranks share, those of all ranks.
     pub(crate) fn boxes_of_all(&self) -> usize {
-        let share = self.shared.as_ref().and_then(|shared| shared.share.as_ref());
-        share.map_or(self.len(), |share| share.boxes)
+        self.share().map_or(self.len(), |share| share.boxes)
     }
     /// The way to the other ranks; `None` on one rank.
     pub(crate) fn ranks(&self) -> Option<&Ranks> {

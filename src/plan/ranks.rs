@@ -24,8 +24,8 @@ impl Plan {
     /// Returns rows of the sources that this rank owns, in the order of the tree. All ranks call it together.
     ///
     /// A rank that owns sources of another sends and gets strengths and sums in each evaluation. A program whose points may
-    /// live on any rank can move them, with all that belongs to them, to their owners, and plan again there. Then nothing
-    /// but ghosts travels:
+    /// live on any rank can move them, with all that belongs to them, to their owners, and plan again there. Then
+    /// only multipoles and the strengths of ghosts travel:
     ///
     /// ```
     /// use fmm::{Fmm, Laplace, Targets, ranks};

@@ -77,8 +77,9 @@ impl Cutter {
         Ok(of_share.into_iter().zip(of_caller).map(|(a, b)| [a, b]).collect())
     }
 
-    /// Divides the items of a range, which are points or rows, by their values, which are places of owners: part k has the
-    /// items with `ends[k - 1] <= value < ends[k]`. Items ascend in a part or, if `by_value`, their values do.
+    /// Divides a range of items, each of which has a value, into parts: part k has the items with `ends[k - 1] <= value <
+    /// ends[k]`. Example: points, whose values are rows of callers, with the ends of the callers' rows. Items ascend in a
+    /// part or, if `by_value`, their values do.
     fn parted(&self, values: Arg, of: Range<usize>, ends: &[u32], by_value: bool) -> Result<Vec<Slots>, Error> {
         let (device, count, n, what) = (&self.device, ends.len(), of.len(), "rows of callers");
         let (mut keys, mut slots) = (device.alloc::<u64>(n, what)?, device.alloc(n, what)?);

@@ -3,11 +3,11 @@
 use crate::engine::{Placement, Sites, Trees};
 use crate::request::Fmm;
 use crate::validate;
-use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets};
+use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets, JointPoints};
 use fmm_dist::World;
 use fmm_families::{Facts, Place};
 use fmm_traits::{Error, Messages, Targets};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Points as a caller gives them.
 #[derive(Clone, Copy)]
@@ -80,26 +80,50 @@ pub(crate) enum Cloud<'a> {
     /// On the host, with the trees that candidates have left.
     Host(&'a [f64], Targets<'a>, Arc<Sites>),
     /// On a device.
-    Device(There<'a>),
+    Device(There),
+    /// On the devices of several ranks.
+    Ranks(OfRanks, Option<(&'a [f64], Targets<'a>)>),
 }
 
 /// Points on a device.
-pub(crate) struct There<'a> {
+pub(crate) struct There {
     pub sources: Arc<CallerPoints>,
     pub targets: DeviceTargets,
     /// The trees that were built for them.
     pub trees: Trees,
-    /// `None` if they are the points of one rank.
-    pub of_ranks: Option<OfRanks<'a>>,
 }
 
-/// What a rank knows of the points of all ranks.
+/// The points of all ranks, of which each has its own on its device.
 #[derive(Clone)]
-pub(crate) struct OfRanks<'a> {
-    /// Numbers of sources, and of targets, of each rank.
-    pub counts: [Vec<usize>; 2],
-    /// The own points on the host, if they were given there.
-    host: Option<(&'a [f64], Targets<'a>)>,
+pub(crate) struct OfRanks {
+    pub sources: JointPoints,
+    /// `None` if the targets are the sources.
+    pub targets: Option<JointPoints>,
+    /// Copies of the points of all ranks, if they were asked for.
+    gathered: Arc<OnceLock<There>>,
+}
+
+impl OfRanks {
+    /// The targets.
+    pub fn targets(&self) -> &JointPoints {
+        self.targets.as_ref().unwrap_or(&self.sources)
+    }
+
+    /// The points of all ranks on the device of each. Candidates share them. All ranks call it together.
+    ///
+    /// # Errors
+    /// Errors of a device, and those of other ranks.
+    pub fn gathered(&self) -> Result<&There, Error> {
+        if let Some(there) = self.gathered.get() {
+            return Ok(there);
+        }
+        let sources = Arc::new(self.sources.gathered()?);
+        let targets = match &self.targets {
+            None => DeviceTargets::Sources,
+            Some(targets) => DeviceTargets::Points(Arc::new(targets.gathered()?)),
+        };
+        Ok(self.gathered.get_or_init(|| There { sources, targets, trees: Trees::default() }))
+    }
 }
 
 impl<'a> Cloud<'a> {
@@ -120,7 +144,7 @@ impl<'a> Cloud<'a> {
                 Place::Space => (sources.in_space()?, targets.in_space()?),
                 Place::Plane(_) => (sources, targets),
             };
-            Ok(Cloud::Device(There { sources, targets, trees: Trees::default(), of_ranks: None }))
+            Ok(Cloud::Device(There { sources, targets, trees: Trees::default() }))
         };
         let device = match given {
             Given::Host(..) if empty => None,
@@ -150,8 +174,7 @@ impl<'a> Cloud<'a> {
         }
     }
 
-    /// Checks the points of this rank, and copies the points of all ranks to the device of each. All ranks call it
-    /// together.
+    /// Checks the points of this rank, and copies them to its device. All ranks call it together.
     ///
     /// # Errors
     /// [`Error::NotFinite`], errors of a device, and those of other ranks.
@@ -161,7 +184,7 @@ impl<'a> Cloud<'a> {
             return Err(Error::Unsupported { operation: "one tree for all ranks", reason });
         };
         let messages: Arc<dyn Messages> = Arc::new(world.clone());
-        let (own, targets, host) = match given {
+        let (sources, targets, host) = match given {
             Given::Host(sources, targets) => {
                 let there = CallerPoints::new(&device, "sources", sources)?;
                 let placement = Placement::of(facts, sources, targets);
@@ -174,16 +197,9 @@ impl<'a> Cloud<'a> {
                 (copy("sources", sources)?, targets.map(|targets| copy("targets", targets)).transpose()?, None)
             }
         };
-        let (sources, n) = own.gathered(&messages, "sources")?;
-        let (there, m) = match &targets {
-            None => (DeviceTargets::Sources, n.clone()),
-            Some(own) => {
-                let (all, m) = own.gathered(&messages, "targets")?;
-                (DeviceTargets::Points(Arc::new(all)), m)
-            }
-        };
-        let of_ranks = Some(OfRanks { counts: [n, m], host });
-        Ok(Cloud::Device(There { sources: Arc::new(sources), targets: there, trees: Trees::default(), of_ranks }))
+        let sources = JointPoints::new(sources, &messages, "sources")?;
+        let targets = targets.map(|own| JointPoints::new(own, &messages, "targets")).transpose()?;
+        Ok(Cloud::Ranks(OfRanks { sources, targets, gathered: Arc::default() }, host))
     }
 
     /// Checks points, and leaves them on the host.
@@ -209,6 +225,9 @@ impl<'a> Cloud<'a> {
                 let others = there.targets.points().map(|points| points.bounds());
                 validate::extent([there.sources.bounds()].into_iter().chain(others), dim)
             }
+            Cloud::Ranks(all, _) => {
+                validate::extent([all.sources.bounds(), all.targets().bounds()].into_iter(), dim)
+            }
         }
     }
 
@@ -219,8 +238,8 @@ impl<'a> Cloud<'a> {
     pub fn on_host(&self) -> Result<(&'a [f64], Targets<'a>), Error> {
         match self {
             Cloud::Host(sources, targets, _) => Ok((sources, *targets)),
-            Cloud::Device(There { of_ranks: Some(OfRanks { host: Some(points), .. }), .. }) => Ok(*points),
-            Cloud::Device(_) => {
+            Cloud::Ranks(_, Some(points)) => Ok(*points),
+            Cloud::Device(_) | Cloud::Ranks(..) => {
                 let reason = "the points are on a device".to_string();
                 Err(Error::Unsupported { operation: "a sum on a CPU", reason })
             }
@@ -236,13 +255,18 @@ impl<'a> Cloud<'a> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for points on the host.
-    pub fn on_device(&self) -> Result<&There<'a>, Error> {
+    pub fn on_device(&self) -> Result<&There, Error> {
         match self {
             Cloud::Device(there) => Ok(there),
-            Cloud::Host(..) => {
-                let reason = "the points are on the host".to_string();
+            Cloud::Host(..) | Cloud::Ranks(..) => {
+                let reason = "the points are not on this device alone".to_string();
                 Err(Error::Unsupported { operation: "a sum on a device", reason })
             }
         }
+    }
+
+    /// The points of several ranks on their devices.
+    pub fn on_ranks(&self) -> Option<&OfRanks> {
+        if let Cloud::Ranks(all, _) = self { Some(all) } else { None }
     }
 }

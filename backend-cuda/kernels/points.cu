@@ -104,14 +104,16 @@ __device__ u64 ascending(double x) {
 // The bits of x from ascending(x).
 __device__ u64 bits_of_ascending(u64 key) { return key ^ (key >> 63 ? 1ull << 63 : ~0ull); }
 
-// The points of fmm_tree::RootSample: m of n points, one from each stride, at a hashed place.
-extern "C" __global__ void sample_points(const double* points, u64 n, u32 m, double* sample) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= m) return;
+// Of the points of fmm_tree::RootSample – m of n points, one from each stride, at a hashed place – those with the numbers
+// first … first + count - 1. `points` begins with point `skipped`.
+extern "C" __global__ void sample_points(const double* points, u64 skipped, u64 n, u32 m, u32 first, u32 count,
+                                         double* sample) {
+  const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, i = first + at;
+  if (at >= count) return;
   const u64 start = i * n / m, end = (i + 1) * n / m;
   const u64 hash = (i + 1) * 0x9e3779b97f4a7c15ull >> 33;
-  const double* p = points + 3 * (start + hash % (end - start));
-  for (int a = 0; a < 3; ++a) sample[3 * i + a] = p[a];
+  const double* p = points + 3 * (start + hash % (end - start) - skipped);
+  for (int a = 0; a < 3; ++a) sample[3 * at + a] = p[a];
 }
 
 // pairs[level - 1] += ordered pairs of different keys in one box of the level, for m keys that ascend in the bits of these

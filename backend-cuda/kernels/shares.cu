@@ -2,7 +2,7 @@
 //
 // cuts[k]: the first source and the first target of share k in tree order, for k = 0 … shares. No cut lies in a leaf.
 
-#include "shared/boxes.cuh"
+#include "shared/kept.cuh"
 
 __device__ __forceinline__ u64 length_of(const BoxRows& rows, u32 b) { return rows.starts[b + 1] - rows.starts[b]; }
 
@@ -87,11 +87,20 @@ extern "C" __global__ void with_ancestors(const Boxes* boxes, u32 count, u32* fl
   while (b != 0 && !flags[b = t.parent[b]]) flags[b] = 1;
 }
 
+// A range of points of a box, cut to first … end - 1, as a range of the kept points.
+__device__ __forceinline__ uint2 kept_range(const Kept& kept, u64 leaves, uint2 range, u32 first, u32 end) {
+  range = make_uint2(min(max(range.x, first), end), min(max(range.y, first), end));
+  return make_uint2((u32)kept_before(kept, leaves, range.x), (u32)kept_before(kept, leaves, range.y));
+}
+
 // The boxes `list` of a share, numbered anew: `numbers` has the new number of each old one. Children that are not kept
-// leave no gap, because all boxes stay in order. Of the targets, those from `first` to `end` are kept.
+// leave no gap, because all boxes stay in order. Of the targets, those from `first` to `end` are kept. all_sources: the number
+// of sources of each box, kept or not.
 extern "C" __global__ void own_boxes(const Boxes* boxes, const u8* octants, const u32* list, const u64* numbers, u32 n,
-                                     u32 first, u32 end, u32* parent, u32* child_start, u8* child_count, u8* octant,
-                                     u8* level, u64* anchor, uint2* source_range, uint2* target_range) {
+                                     u32 first, u32 end, Kept sources, u64 source_leaves, Kept targets,
+                                     u64 target_leaves, u32* parent, u32* child_start, u8* child_count, u8* octant,
+                                     u8* level, u64* anchor, uint2* source_range, uint2* target_range,
+                                     u64* all_sources) {
   const Boxes t = *boxes;
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
@@ -102,9 +111,9 @@ extern "C" __global__ void own_boxes(const Boxes* boxes, const u8* octants, cons
   octant[i] = octants[b];
   level[i] = t.level[b];
   for (int a = 0; a < 3; ++a) anchor[3ull * i + a] = t.anchor[3ull * b + a];
-  source_range[i] = t.source_range[b];
-  const uint2 all = t.target_range[b];
-  target_range[i] = make_uint2(min(max(all.x, first), end), min(max(all.y, first), end));
+  all_sources[i] = sources_in(t, b);
+  source_range[i] = kept_range(sources, source_leaves, t.source_range[b], 0, ~0u);
+  target_range[i] = kept_range(targets, target_leaves, t.target_range[b], first, end);
 }
 
 // The rows of those of the boxes `list` that are of one kind: lengths, with one thread per box; then the rows, with new
@@ -145,23 +154,13 @@ extern "C" __global__ void mark(const Boxes* boxes, u32 count, u32 kind, const u
   }
 }
 
-// The boxes of one kind that a reader reads: the number of slots of each, which is 1 or, with `sources`, its number of
-// sources; 0 for other boxes.
+// Flags of the boxes of one kind that a reader reads.
 extern "C" __global__ void marked(const Boxes* boxes, u32 count, u32 kind, const uint2* cuts, u32 shares, u32 share,
-                                  const u32* readers, u32 reader, u32 sources, u32* slots) {
+                                  const u32* readers, u32 reader, u32* flags) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= count) return;
-  slots[b] = 0;
-  if ((readers[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share)) slots[b] = sources ? sources_in(t, b) : 1;
-}
-
-// The sources of these boxes as a list of positions, with one warp per box. starts: prefix sums of the numbers of slots.
-extern "C" __global__ void list_sources(const Boxes* boxes, u32 count, const u64* starts, u32* list) {
-  const Boxes t = *boxes;
-  const u32 b = warp_index();
-  if (b >= count) return;
-  for (u32 i = lane_id(); i < starts[b + 1] - starts[b]; i += 32) list[starts[b] + i] = t.source_range[b].x + i;
+  flags[b] = (readers[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share);
 }
 
 // Items first … first + n - 1, and the keys by which they are sorted. Item first + i has values[i]; part k takes the items

@@ -26,6 +26,7 @@ mod error;
 mod evaluation;
 mod far;
 mod graph;
+mod joint;
 mod levels;
 mod link;
 mod lists;
@@ -55,6 +56,7 @@ pub use cut::Cut;
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{DeviceTargets, Direct, Shape};
 pub use equivalent::DeviceScalar;
+pub use joint::JointPoints;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, stencil119, treecode, uvwx};
 pub use plan::Plan;
 pub use plane::{

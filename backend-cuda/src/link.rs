@@ -9,7 +9,7 @@ use crate::error::failed;
 use crate::graph::Lane;
 use crate::ranks::{DeviceRound, Slots};
 use cudarc::driver::sys::{self, CUcontext, CUevent};
-use cudarc::driver::{CudaEvent, DriverError, result};
+use cudarc::driver::{CudaEvent, DeviceRepr, DriverError, result};
 use fmm_traits::{Error, Messages};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +21,11 @@ pub(crate) struct Link {
     /// Contexts of other devices whose memory this device has asked to read.
     peers: Mutex<Vec<u64>>,
 }
+
+/// A number that travels as its bytes.
+pub(crate) trait Number: DeviceRepr {}
+impl Number for f64 {}
+impl Number for u64 {}
 
 /// Address, bytes, context and event of a [`Parcel`], as a message has them.
 type Sealed = [u64; 4];
@@ -113,9 +118,9 @@ impl Link {
 
     /// The arrays of all ranks, one after the other, and how many numbers each has. All ranks call it together. Waits for
     /// the copies, and for all ranks.
-    pub fn gathered(&self, mine: &Buffer<f64>, what: &str) -> Result<(Buffer<f64>, Vec<usize>), Error> {
+    pub fn gathered<T: Number>(&self, mine: &Buffer<T>, what: &str) -> Result<(Buffer<T>, Vec<usize>), Error> {
         let (device, messages, me) = (&self.device, self.messages(), self.messages.rank());
-        let bytes = mine.len() * size_of::<f64>();
+        let bytes = mine.len() * size_of::<T>();
         let mut parcel = None;
         let message = if messages.one_process() {
             let parcel = parcel.insert(Parcel::new(device, bytes)?);
@@ -131,10 +136,10 @@ impl Link {
         let came = messages.give(message)?;
         let count = |(rank, message): (usize, &Vec<u8>)| match rank == me {
             true => Ok(mine.len()),
-            false => Ok(self.bytes_of(message)? / size_of::<f64>()),
+            false => Ok(self.bytes_of(message)? / size_of::<T>()),
         };
         let counts = came.iter().enumerate().map(count).collect::<Result<Vec<usize>, Error>>()?;
-        let mut all: Buffer<f64> = device.alloc(counts.iter().sum(), what)?;
+        let mut all: Buffer<T> = device.alloc(counts.iter().sum(), what)?;
         // No rank copies before all have room.
         messages.wait()?;
         let ranks: Vec<usize> = (0..counts.len()).collect();
@@ -146,8 +151,8 @@ impl Link {
                 match rank == me {
                     true => device.copy_into(mine.address(), &mut all, (first(rank), count), what),
                     false => {
-                        let to = all.address() + (first(rank) * size_of::<f64>()) as u64;
-                        self.fetch(message, to, count * size_of::<f64>(), Lane::First)
+                        let to = all.address() + (first(rank) * size_of::<T>()) as u64;
+                        self.fetch(message, to, count * size_of::<T>(), Lane::First)
                     }
                 }
             }
@@ -158,6 +163,52 @@ impl Link {
             std::mem::forget(parcel);
         }
         done.map(|()| (all, counts))
+    }
+
+    /// Sends each other rank as many bytes as `bytes` says, which `fill` writes at an address, and returns those that come,
+    /// by rank; `None` for this rank. All ranks call it together. Waits for the copies, and for all ranks.
+    pub fn swapped(
+        &self,
+        bytes: &[usize],
+        fill: impl Fn(usize, u64) -> Result<(), Error>,
+    ) -> Result<Vec<Option<Buffer<u8>>>, Error> {
+        let (device, messages, me, what) = (&self.device, self.messages(), self.messages.rank(), "points of other ranks");
+        let others: Vec<usize> = (0..messages.size()).filter(|&rank| rank != me).collect();
+        let (mut parcels, mut sends) = (Vec::new(), Vec::new());
+        for &rank in &others {
+            let message = if messages.one_process() {
+                let parcel = Parcel::new(device, bytes[rank])?;
+                fill(rank, parcel.address)?;
+                let message = parcel.seal(bytes[rank])?;
+                parcels.push(parcel);
+                message
+            } else {
+                let packed: Buffer<u8> = device.alloc(bytes[rank], what)?;
+                fill(rank, packed.address())?;
+                let mut numbers = vec![0u8; bytes[rank]];
+                // SAFETY: the buffer has as many bytes.
+                unsafe { device.receive(packed.address(), &mut numbers, what)? };
+                numbers
+            };
+            sends.push((rank, message));
+        }
+        let came = messages.swap(sends, &others)?;
+        let room = |message: &Vec<u8>| device.alloc::<u8>(self.bytes_of(message)?, what);
+        let room = came.iter().map(room).collect::<Result<Vec<_>, Error>>()?;
+        // No rank copies before all have room.
+        messages.wait()?;
+        let copied = self.in_turn(&others).into_iter().filter(|&k| room[k].len() > 0).try_for_each(|k| {
+            // SAFETY: there is room for the message; parcels live until all ranks have copied.
+            unsafe { self.fetch(&came[k], room[k].address(), room[k].len(), Lane::First) }
+        });
+        let done = device.synchronize().and(copied).and_then(|()| messages.wait());
+        if done.is_err() {
+            // Another rank may still copy.
+            std::mem::forget(parcels);
+        }
+        done?;
+        let mut room = room.into_iter();
+        Ok((0..messages.size()).map(|rank| if rank == me { None } else { room.next() }).collect())
     }
 }
 

@@ -488,6 +488,28 @@ pub(crate) fn rows() -> Program {
     plain("rows.cu", include_str!("../kernels/rows.cu"), &["pack_f32", "pack_f64", "put_f32", "put_f64"])
 }
 
+/// Trees of the points of several ranks.
+pub(crate) fn joint() -> Program {
+    let entries = &["merge_runs", "long_run", "own_places", "widen", "narrow", "own_corner_sums"];
+    plain("joint.cu", include_str!("../kernels/joint.cu"), entries)
+}
+
+/// Points of shares of a tree.
+pub(crate) fn share_points() -> Program {
+    let entries = &[
+        "leaf_flags",
+        "leaf_starts",
+        "leaf_readers",
+        "kept_before_places",
+        "own_readers",
+        "own_items",
+        "pack_points",
+        "put_points",
+        "places_by_row",
+    ];
+    plain("share_points.cu", include_str!("../kernels/share_points.cu"), entries)
+}
+
 /// Shares of a tree.
 pub(crate) fn shares() -> Program {
     let entries = &[
@@ -502,7 +524,6 @@ pub(crate) fn shares() -> Program {
         "renumber",
         "mark",
         "marked",
-        "list_sources",
         "part_keys",
         "part_ends",
     ];
@@ -528,6 +549,8 @@ pub fn all_programs() -> Vec<Program> {
         arrange(),
         ends(),
         rows(),
+        joint(),
+        share_points(),
         shares(),
         nodes(),
         plane::pyramid_program(),
@@ -560,6 +583,10 @@ pub(crate) const OF_PYRAMIDS: [Named; 7] = [
     ("cut of a pyramid", cut_of_pyramid),
     ("ends", ends),
 ];
+
+/// The programs that shares of a tree need beside those of trees.
+pub(crate) const OF_SHARES: [Named; 4] =
+    [("joint", joint), ("share_points", share_points), ("shares", shares), ("rows", rows)];
 
 /// The programs that trees, lists and the probe of a plan need, by name. They have no parameters.
 pub(crate) const OF_TREES: [Named; 8] = [

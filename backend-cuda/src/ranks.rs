@@ -8,6 +8,7 @@ use crate::graph::Lane;
 use crate::link::{Link, Parcel};
 use crate::lists::DeviceEdges;
 use crate::programs;
+use crate::tree::DevicePoints;
 use fmm_traits::{Error, Precision, Round, Shared};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -52,10 +53,10 @@ pub(crate) struct Mine {
     pub targets: Range<usize>,
     /// The sources of the same leaves, in tree order.
     pub sources: Range<usize>,
-    /// The sources and the targets of its caller among those of all callers.
-    pub given: [Range<usize>; 2],
     /// Number of boxes of the tree of all points.
     pub boxes: usize,
+    /// The larger one of the numbers of sources and of targets of all ranks.
+    pub points: usize,
 }
 
 impl DeviceShared {
@@ -113,6 +114,10 @@ impl Slots {
     pub fn new(of: &Arc<Buffer<u32>>, range: Range<usize>) -> Self {
         Slots { of: of.clone(), range }
     }
+    /// The same range of another array.
+    pub fn of(other: &Arc<Buffer<u32>>, slots: &Slots) -> Self {
+        Slots::new(other, slots.range.clone())
+    }
     pub fn all(of: Buffer<u32>) -> Self {
         let range = 0..of.len();
         Slots { of: Arc::new(of), range }
@@ -167,6 +172,13 @@ impl DeviceRound {
             self.receives.push((from, slots, false));
         }
     }
+    /// The same round from the receivers to the senders.
+    pub fn backwards(&self) -> DeviceRound {
+        DeviceRound {
+            sends: self.receives.iter().map(|(rank, slots, _)| (*rank, slots.clone())).collect(),
+            receives: self.sends.iter().map(|(rank, slots)| (*rank, slots.clone(), false)).collect(),
+        }
+    }
     /// Number of rows that are sent.
     pub fn rows(&self) -> usize {
         self.sends.iter().map(|(_, slots)| slots.len()).sum()
@@ -196,6 +208,8 @@ pub(crate) enum Row {
     Ghosts,
     /// Values on their way to the caller.
     Values,
+    /// Coordinates on their way to the caller.
+    Points,
     /// Net strengths of boxes.
     Nets,
     /// Multipoles.
@@ -383,6 +397,51 @@ impl Ranks {
         self.travel((Row::Strengths, 0), &routes.strengths, &way)?;
         let rows = Rows::all(strengths.into(), width);
         self.exchange((Row::Ghosts, 0), &routes.ghosts, rows, Precision::F64)
+    }
+
+    /// The sources of this rank's caller, and its targets if they are separate points (else none), as rows of three
+    /// coordinates: the way of strengths backwards, and the way of values.
+    pub fn points_of_callers(&self, points: [&DevicePoints; 2], separate: bool) -> Result<[Vec<f64>; 2], Error> {
+        let Some(routes) = &self.routes else { return Ok(Default::default()) };
+        let [sources, targets] = points;
+        match separate {
+            false => Ok([self.brought_back(&routes.values, targets, routes.given[1])?, Vec::new()]),
+            true => {
+                let sources = self.brought_back(&routes.strengths.backwards(), sources, routes.given[0])?;
+                Ok([sources, self.brought_back(&routes.values, targets, routes.given[1])?])
+            }
+        }
+    }
+
+    /// Coordinates that travel in a round from points to `n` rows of the caller.
+    fn brought_back(&self, round: &DeviceRound, points: &DevicePoints, n: usize) -> Result<Vec<f64>, Error> {
+        let (device, what, mut all) = (self.link.device(), "points of callers", vec![0.0; 3 * n]);
+        for axis in 0..3 {
+            let there: Buffer<f64> = device.zeros(n, what)?;
+            let (from, to) = (Rows::all(points.axis(axis), 1), Rows::all((&there).into(), 1));
+            let pack =
+                |slots: &Slots, to: u64| self.copy(Step::Pack, Precision::F64, from, slots, &[Arg::address(to)]);
+            let put = |slots: &Slots, from: u64| {
+                self.copy(Step::Put, Precision::F64, to, slots, &[0u32.into(), Arg::address(from)])
+            };
+            let way = Way {
+                bytes: &|_, n| n * size_of::<f64>(),
+                pack: &|_, slots, to| pack(slots, to),
+                put: &|_, slots, _, from| put(slots, from),
+                keep: &|from, to| {
+                    let kept: Buffer<f64> = device.alloc(from.len(), what)?;
+                    pack(from, kept.address())?;
+                    put(to, kept.address())
+                },
+            };
+            self.travel((Row::Points, axis), round, &way)?;
+            // Other ranks read the messages of this rank until all have them.
+            let found = device.download_range(&there, 0..n, what)?;
+            self.wait()?;
+            self.packed.lock().unwrap_or_else(PoisonError::into_inner).retain(|(kind, ..), _| *kind != Row::Points);
+            all.iter_mut().skip(axis).step_by(3).zip(found).for_each(|(to, x)| *to = x);
+        }
+        Ok(all)
     }
 
     /// Brings the values at the targets of the tree to the callers.

@@ -1,8 +1,9 @@
 //! Devices that hold the same tree and share out its targets: `kernels/shares.cu`.
 //!
-//! Each of several ranks has a device with the points of all ranks. It builds the whole tree with all lists, and takes a
-//! *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks
-//! find the same cuts, from the same numbers. A rank keeps the edges into boxes with targets of its share, and the upward
+//! Each of several ranks has a device with the boxes of the tree of all points, and with all lists. It takes a *share*: an
+//! interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks find the same
+//! cuts, from the same numbers. A rank gets the points of its share, and those that it sums point by point, from their
+//! callers. A rank keeps the edges into boxes with targets of its share, and the upward
 //! edges of boxes with sources of its share or of several shares; it keeps these boxes, the boxes that it reads, and all
 //! boxes above them. It computes multipoles of boxes all of whose sources belong to its share, and gets the others that
 //! it reads from the ranks that compute them. Some boxes have sources of several shares. Each rank computes the multipoles
@@ -10,19 +11,19 @@
 //! would compute: to the bit, but for dense translations, which a device cuts into parts by the number of boxes.
 
 mod own;
+mod points;
 mod routes;
 
 use crate::device::{Arg, Buffer, ByItem, Device};
+use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
 use crate::lists::{DeviceEdges, DeviceLists, filled};
-use crate::points::CallerPoints;
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::ranks::{DeviceRound, DeviceShared, Mine, Ranks, Slots};
-use crate::tree::DeviceTree;
+use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
+use crate::tree::{DevicePoints, DeviceTree};
+use fmm_traits::Error;
 use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Messages};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Threads per block.
@@ -52,15 +53,21 @@ pub struct Works {
 /// How ranks share a tree. All ranks have the same numbers.
 #[derive(Clone, Debug)]
 pub struct Sharing {
-    /// The way to the other ranks.
-    pub messages: Arc<dyn Messages>,
-    /// Numbers of sources, and of targets, that the caller of each rank has. The points of the tree are those of the
-    /// callers, in the order of ranks.
-    pub given: [Vec<usize>; 2],
+    /// The sources of all ranks.
+    pub sources: JointPoints,
+    /// The targets, if they are separate points.
+    pub targets: Option<JointPoints>,
     /// How fast the ranks are, relative to each other. A rank gets work in proportion.
     pub speeds: Vec<f64>,
     /// Prices of the work.
     pub works: Works,
+}
+
+impl Sharing {
+    /// The targets.
+    fn targets(&self) -> &JointPoints {
+        self.targets.as_ref().unwrap_or(&self.sources)
+    }
 }
 
 /// What a rank has of a shared tree.
@@ -78,7 +85,8 @@ pub struct Share {
     pub messages: usize,
     /// Multipoles in these messages.
     pub rows: usize,
-    /// Sources of the share that other ranks sum point by point, each counted once for each of these ranks.
+    /// Sources of this rank's caller that other ranks need, each counted once for each of these ranks: their strengths
+    /// travel in an evaluation.
     pub lent: usize,
     /// Sources of other shares that this rank sums point by point.
     pub ghosts: usize,
@@ -86,28 +94,6 @@ pub struct Share {
     pub work: f64,
     /// Forecast time of the slowest rank over the time with work shared out perfectly.
     pub imbalance: f64,
-}
-
-impl CallerPoints {
-    /// The points of all ranks, in the order of ranks, and how many each rank has. All ranks call it together, with points
-    /// of as many coordinates.
-    ///
-    /// # Errors
-    /// Errors of the device, and those of other ranks.
-    pub fn gathered(
-        &self,
-        messages: &Arc<dyn Messages>,
-        name: &'static str,
-    ) -> Result<(CallerPoints, Vec<usize>), Error> {
-        let (device, dim) = (self.device(), self.dim());
-        let (rows, numbers) = Link::new(device, messages.clone()).gathered(self.rows(), name)?;
-        let counts: Vec<usize> = numbers.iter().map(|n| n / dim).collect();
-        let found = counts.iter().sum::<usize>();
-        if found >= NONE as usize {
-            return Err(Error::TooMany { what: name, found, limit: NONE as usize - 1 });
-        }
-        Ok((CallerPoints::of(device, dim, name, rows)?, counts))
-    }
 }
 
 /// The kinds of boxes in `shares.cu`.
@@ -121,26 +107,45 @@ enum Kind {
     Several,
 }
 
-/// The share of this rank in a tree with its lists.
+/// The share of this rank in a tree with its lists. `own` has the order of the own sources and, if they are separate points, of
+/// the own targets.
 pub(crate) fn share(
     mut tree: DeviceTree,
     lists: DeviceLists,
+    own_order: &[OwnOrder],
     with: &Sharing,
 ) -> Result<(DeviceTree, DeviceLists, Share), Error> {
-    let (device, me) = (tree.device.clone(), with.messages.rank());
-    let mut cutter = Cutter::new(&tree, with.messages.size(), me)?;
+    let messages = with.sources.messages();
+    let (device, me) = (tree.device.clone(), messages.rank());
+    let (boxes, points) = (tree.len(), tree.sources.len().max(tree.targets.len()));
+    let mut cutter = Cutter::new(&tree, messages.size(), me)?;
     let (work, imbalance) = cutter.cut(&tree, &lists, with)?;
-    let boxes = tree.len();
     let (read, near) = (cutter.read(&lists)?, cutter.near(&lists)?);
     let own = cutter.own(&tree, [&read, &near])?;
     let multipoles = cutter.round(|reader, owner| own.slots(&cutter.owned(&read, reader, owner)?))?;
-    let ghosts = cutter.round(|reader, owner| cutter.owned_sources(&near, reader, owner))?;
     let [p2m, m2m] = own.kept(Kind::Sources, [&lists.p2m, &lists.m2m])?;
     let [after] = own.kept(Kind::Several, [&lists.m2m])?;
     let [m2l, p2l, l2l] = own.kept(Kind::Targets, [&lists.m2l, &lists.p2l, &lists.l2l])?;
     let [m2p, l2p, p2p] = own.kept(Kind::Targets, [&lists.m2p, &lists.l2p, &lists.p2p])?;
-    let routes = cutter.routes(&tree, ghosts, &with.given)?;
-    let [sources, targets] = cutter.share(me);
+    drop(lists);
+    let source_leaves = cutter.leaves(&tree, 0, Some(&near))?;
+    let separate = with.targets.is_some().then(|| cutter.leaves(&tree, 1, None)).transpose()?;
+    let target_leaves = separate.as_ref().unwrap_or(&source_leaves);
+    let (own_boxes, level_start, all_sources) = own.boxes(&tree, [&source_leaves, target_leaves])?;
+    // Coordinates that are here already go before the kept ones come.
+    (tree.boxes, tree.level_start) = (own_boxes, level_start);
+    let elsewhere = |n: usize| DevicePoints::elsewhere(&device, n).map(Arc::new);
+    (tree.sources, tree.targets) = (elsewhere(0)?, elsewhere(0)?);
+    let (kept, strengths) = cutter.brought(&source_leaves, &with.sources, &own_order[0])?;
+    tree.sources = Arc::new(kept);
+    tree.targets = match &separate {
+        None => tree.sources.clone(),
+        Some(leaves) => Arc::new(cutter.brought(leaves, with.targets(), &own_order[1])?.0),
+    };
+    let (sources, targets) = (source_leaves.own(), target_leaves.own());
+    let lent = strengths.sends.iter().enumerate().filter(|(to, _)| *to != me).map(|(_, slots)| slots.len()).sum();
+    let order = &own_order[own_order.len() - 1];
+    let values = cutter.values(&tree.targets, targets.clone(), order, with.targets())?;
     let share = Share {
         sources: sources.len(),
         targets: targets.len(),
@@ -148,17 +153,18 @@ pub(crate) fn share(
         cuts: cutter.cuts.clone(),
         messages: multipoles.sends.len(),
         rows: multipoles.rows(),
-        lent: routes.ghosts.rows(),
-        ghosts: routes.ghosts.receives.iter().map(|(_, slots, _)| slots.len()).sum(),
+        lent,
+        ghosts: source_leaves.kept() - sources.len(),
         work,
         imbalance,
     };
-    let link = Link::new(&device, with.messages.clone());
-    let ranks = Ranks::of_share(link, own.len(), multipoles, after, routes)?;
-    (tree.boxes, tree.level_start) = own.boxes(&tree, targets.clone())?;
-    let given = [0, 1].map(|set| pieces(&with.given[set])[me].clone());
-    let (first, share_of_tree) = (tree.first_target(), Some(Mine { targets, sources, given, boxes }));
-    tree.shared = Some(DeviceShared { host: None, first, share: share_of_tree, sources: None, ranks: Some(ranks) });
+    let given = [&with.sources, with.targets()].map(|points| points.counts()[me]);
+    let routes = DeviceRoutes { given, strengths: strengths.round(), ghosts: DeviceRound::default(), values };
+    let ranks = Ranks::of_share(Link::new(&device, messages.clone()), own.len(), multipoles, after, routes)?;
+    let first = with.targets.is_none().then_some(0);
+    let mine = Some(Mine { targets, sources, boxes, points });
+    let (sources, ranks) = (Some(all_sources), Some(ranks));
+    tree.shared = Some(DeviceShared { host: None, first, share: mine, sources, ranks });
     Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
 }
 
@@ -206,11 +212,6 @@ impl Cutter {
     fn of(&self, kind: Kind, share: usize) -> [Arg; 6] {
         let [n, kind, shares, share] = [self.n, kind as usize, self.shares, share].map(|x| Arg::from(x as u32));
         [(&self.boxes).into(), n, kind, (&self.cuts_there).into(), shares, share]
-    }
-
-    /// The sources and the targets of a share, in tree order.
-    fn share(&self, share: usize) -> [Range<usize>; 2] {
-        [0, 1].map(|set| self.cuts[share][set] as usize..self.cuts[share + 1][set] as usize)
     }
 
     /// Cuts the targets so that the work of each share is in proportion to the speed of its rank. Returns the work of this
@@ -287,40 +288,18 @@ impl Cutter {
     }
 
     /// The boxes that `reader` reads, all of whose sources belong to `owner`.
-    fn owned(&self, flags: &Buffer<u32>, reader: usize, owner: usize) -> Result<Slots, Error> {
-        self.listed(flags, [reader, owner], false, |list| {
+    fn owned(&self, readers: &Buffer<u32>, reader: usize, owner: usize) -> Result<Slots, Error> {
+        let flags = self.device.alloc(self.n, "boxes of other ranks")?;
+        let flagged = [readers.into(), (reader as u32).into(), (&flags).into()];
+        let args = [&self.of(Kind::Sources, owner)[..], &flagged].concat();
+        // SAFETY: arguments as in shares.cu; there is a flag for each box.
+        unsafe { self.kernels.threads("marked", self.n, &args)? };
+        let [list] = filled(&self.device, &self.primitives, self.n, &[flags], |[list]| {
             let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
             // SAFETY: arguments as in arrange.cu; the list has as many entries as there are flags.
             unsafe { self.arrange.threads("list_boxes", self.n, &args) }
-        })
-    }
-
-    /// The sources of these boxes.
-    fn owned_sources(&self, flags: &Buffer<u32>, reader: usize, owner: usize) -> Result<Slots, Error> {
-        self.listed(flags, [reader, owner], true, |list| {
-            let args = [(&self.boxes).into(), (self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
-            // SAFETY: arguments as in shares.cu; the list has an entry for each source.
-            unsafe { self.kernels.warps("list_sources", self.n, &args) }
-        })
-    }
-
-    /// A list of slots of the boxes that `reader` reads, all of whose sources belong to `owner`: one for each box or, with
-    /// `sources`, for each source. `fill` writes them.
-    fn listed(
-        &self,
-        readers: &Buffer<u32>,
-        [reader, owner]: [usize; 2],
-        sources: bool,
-        fill: impl FnOnce(&DeviceEdges) -> Result<(), Error>,
-    ) -> Result<Slots, Error> {
-        let numbers = self.device.alloc(self.n, "boxes of other ranks")?;
-        let flagged = [readers.into(), (reader as u32).into(), u32::from(sources).into(), (&numbers).into()];
-        let args = [&self.of(Kind::Sources, owner)[..], &flagged].concat();
-        // SAFETY: arguments as in shares.cu; there is a number for each box.
-        unsafe { self.kernels.threads("marked", self.n, &args)? };
-        let [list] = filled(&self.device, &self.primitives, self.n, &[numbers], |[list]| fill(list))?;
-        let range = 0..list.len();
-        Ok(Slots::new(&Arc::new(list.sources), range))
+        })?;
+        Ok(Slots::all(list.sources))
     }
 
     /// What travels between the shares in an evaluation: the slots that `owned` lists for a reader and an owner.
@@ -332,17 +311,6 @@ impl Cutter {
         }
         Ok(round)
     }
-}
-
-/// The rows of each of several callers, one caller after the other.
-fn pieces(counts: &[usize]) -> Vec<Range<usize>> {
-    let mut first = 0;
-    let piece = |count: &usize| {
-        let rows = first..first + count;
-        first = rows.end;
-        rows
-    };
-    counts.iter().map(piece).collect()
 }
 
 /// The first bin of each rank, then the number of bins, if each gets work in proportion to its speed.
@@ -365,7 +333,7 @@ fn bounds(work: &[u64], speeds: &[f64]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bounds, pieces};
+    use super::bounds;
 
     #[test]
     fn work_is_shared_out_by_speed() {
@@ -374,10 +342,5 @@ mod tests {
         assert_eq!(bounds(&[10, 1, 1, 1], &[1.0, 1.0]), [0, 1, 4]);
         assert_eq!(bounds(&[0, 0], &[1.0, 1.0]), [0, 2, 2]);
         assert_eq!(bounds(&[7], &[1.0, 1.0, 1.0]), [0, 0, 1, 1]);
-    }
-
-    #[test]
-    fn rows_of_callers_lie_behind_each_other() {
-        assert_eq!(pieces(&[2, 0, 3]), [0..2, 2..2, 2..5]);
     }
 }

@@ -4,6 +4,7 @@ use crate::array::{DeviceArray, DeviceStream};
 use crate::cut::Cut;
 use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
+use crate::joint::{JointPoints, JointTree, OwnOrder, build_joint};
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs_there, stencil119, treecode, uvwx};
 use crate::plan::{Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
@@ -11,7 +12,7 @@ use crate::programs;
 use crate::ranks::Routes;
 use crate::shares::{Share, Sharing, share};
 use crate::spherical::SphericalSettings;
-use crate::tree::{DevicePoints, DeviceTree, build_reported};
+use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{equivalent, spherical};
 use fmm_traits::{
@@ -129,7 +130,7 @@ pub trait DeviceSums: Solver {
     /// As there.
     fn synchronize(&self) -> Result<(), Error>;
     /// Copies of the sources, and of the targets if they are separate points (else empty), in the caller's order. Of a tree
-    /// that ranks share, those of the caller of this rank.
+    /// that ranks share, those of the caller of this rank; all ranks call it together.
     ///
     /// # Errors
     /// Errors of the device.
@@ -188,6 +189,8 @@ pub struct Placed {
     min_side: f64,
     seconds: f64,
     arranged: Option<Arranged>,
+    /// The order of the own points, if the others are on other ranks.
+    own: Vec<OwnOrder>,
 }
 
 /// Edge lists with what they were made for.
@@ -220,7 +223,7 @@ impl Placed {
         let (tree, report) = build_reported(device, sources, targets, options)?;
         device.synchronize()?;
         let seconds = start.elapsed().as_secs_f64();
-        Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None })
+        Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, own: Vec::new() })
     }
 
     /// Copies a tree with its lists from the host. The lists serve any settings. If the tree is
@@ -241,7 +244,43 @@ impl Placed {
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
-        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged })
+        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, own: Vec::new() })
+    }
+
+    /// Builds the tree of the points of all ranks, of which each rank has its own, for [`share`](Placed::share). `None` if so
+    /// many points lie so close to each other that each rank needs the coordinates of all. All ranks call it together.
+    ///
+    /// # Errors
+    /// As [`build_reported`], and those of other ranks.
+    pub fn joint(
+        device: &Device,
+        options: &BuildOptions,
+        sources: &JointPoints,
+        targets: Option<&JointPoints>,
+    ) -> Result<Option<Placed>, Error> {
+        let start = Instant::now();
+        device.fixed_together(&programs::OF_TREES)?;
+        device.fixed_together(&programs::OF_SHARES)?;
+        let Some(JointTree { tree, report, own }) = build_joint(device, sources, targets, options)? else {
+            return Ok(None);
+        };
+        device.synchronize()?;
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Some(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, own }))
+    }
+
+    /// Of the points of a [`joint`](Placed::joint) tree: the mean over all targets of ρ^(2·`half_power`), as
+    /// [`Cut::corner_sums`] has it. `targets` are the targets of all ranks, or the sources if they are the same points. All
+    /// ranks call it together.
+    ///
+    /// # Errors
+    /// Errors of the device, and those of other ranks.
+    pub fn corners(&self, targets: &JointPoints, half_power: u32) -> Result<f64, Error> {
+        let of_sources = self.own.len() < 2;
+        match self.own.last() {
+            Some(own) => own.corners(&self.tree, targets, of_sources, half_power),
+            None => Ok(0.0),
+        }
     }
 
     /// The report of the tree.
@@ -268,6 +307,7 @@ impl Placed {
     /// # Errors
     /// Errors of the device.
     pub fn cut(&mut self, settings: &Settings) -> Result<Cut<'_>, Error> {
+        self.has_points()?;
         self.arrange(settings)?;
         Cut::new(&self.tree, &self.arranged.as_ref().expect("just made").lists)
     }
@@ -286,6 +326,7 @@ impl Placed {
         targets: &[u32],
     ) -> Result<Placed, Error> {
         let start = Instant::now();
+        self.has_points()?;
         self.arrange(settings)?;
         let lists = &self.arranged.as_ref().expect("just made").lists;
         let (tree, lists, leaves) = Cut::new(&self.tree, lists)?.thin(lists, boxes, [sources, targets])?;
@@ -293,23 +334,31 @@ impl Placed {
         let report = BuildReport { mean_leaf, ..BuildReport::default() };
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
-        Ok(Placed { tree, report, min_side: 0.0, seconds: start.elapsed().as_secs_f64(), arranged })
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, own: Vec::new() })
     }
 
-    /// Keeps the share of this rank of a tree that all ranks have, with the lists for `settings`. Strengths and values
-    /// then belong to the callers of the ranks, and every evaluation is a joint call of all ranks.
+    /// Keeps the share of this rank of a tree that all ranks have, with the lists for `settings`, and brings the points that
+    /// the share needs from their callers. `with` has the points of the tree. Strengths and values then belong to the callers
+    /// of the ranks. This call, and every evaluation, is a joint call of all ranks.
     ///
     /// # Errors
-    /// Errors of the device.
+    /// Errors of the device, and those of other ranks.
     pub fn share(mut self, settings: &Settings, with: &Sharing) -> Result<(Placed, Share), Error> {
         self.arrange(settings)?;
         let start = Instant::now();
-        let Placed { tree, report, min_side, seconds, arranged } = self;
+        let Placed { tree, report, min_side, seconds, arranged, mut own } = self;
         let Arranged { lists, seconds: listed, .. } = arranged.expect("just made");
-        let (tree, lists, share) = share(tree, lists, with)?;
+        if own.is_empty() {
+            for (points, joint) in [(&tree.sources, Some(&with.sources)), (&tree.targets, with.targets.as_ref())] {
+                let rows = joint.map(|joint| joint.of_rank(joint.messages().rank()));
+                own.extend(rows.map(|rows| OwnOrder::of_whole(&tree.device, points, rows)).transpose()?);
+            }
+        }
+        let (tree, lists, share) = share(tree, lists, &own, with)?;
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let arranged = Arranged { key: None, lists, near_pairs, seconds: listed + start.elapsed().as_secs_f64() };
-        Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged) }, share))
+        Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged), own: Vec::new() }, share))
     }
 
     /// Sizes of the tree and of the lists for `settings`.
@@ -329,11 +378,20 @@ impl Placed {
         Ok(Counts {
             levels: tree.level_start.len() - 1,
             boxes: tree.boxes_of_all(),
-            leaves: (tree.sources.len().max(tree.targets.len()) as f64 / self.report.mean_leaf).round() as usize,
+            leaves: (tree.points_of_all() as f64 / self.report.mean_leaf).round() as usize,
             root_side: tree.side,
             edges,
             near_pairs: 0,
         })
+    }
+
+    /// An error if the coordinates of the points are on other ranks.
+    fn has_points(&self) -> Result<(), Error> {
+        if self.tree.sources.are_here() && self.tree.targets.are_here() {
+            return Ok(());
+        }
+        let reason = "its points are on several devices".to_string();
+        Err(Error::Unsupported { operation: "a part of a tree", reason })
     }
 
     /// The lists for `settings`, made on the device unless the last lists will do.
@@ -520,11 +578,10 @@ impl<T: DeviceScalar, N: Real> DeviceSums for Planned<T, N> {
         let plan = self.plan();
         let (tree, device) = (plan.tree(), &self.device);
         let separate = !Arc::ptr_eq(&tree.sources, &tree.targets);
-        let rows = |points: &DevicePoints, set: usize| match tree.share() {
-            Some(share) => points.some_rows(device, share.given[set].clone()),
-            None => points.rows(device),
-        };
-        Ok([rows(&tree.sources, 0)?, if separate { rows(&tree.targets, 1)? } else { Vec::new() }])
+        if let Some(ranks) = tree.ranks().filter(|_| tree.share().is_some()) {
+            return ranks.points_of_callers([&tree.sources, &tree.targets], separate);
+        }
+        Ok([tree.sources.rows(device)?, if separate { tree.targets.rows(device)? } else { Vec::new() }])
     }
 }
 

@@ -58,7 +58,9 @@ impl Builder<'_> {
         let mut room = ((3 * n.max(m) / ncrit).min(2 * (n + m)) + 512).min(NONE as usize - 1);
         let mut boxes = Boxes::root(device, &self.split, room, [n, m])?;
         let mut fate: Buffer<u32> = device.alloc(room, "boxes to split")?;
-        let found: Buffer<u32> = device.alloc(if last == 0 { n } else { n + m }, "distinct positions")?;
+        // Without coordinates there are no boxes of points with one key that are split.
+        let here = sets.iter().filter(|set| set.points.are_here());
+        let found: Buffer<u32> = device.alloc(here.map(|set| set.points.n).sum(), "distinct positions")?;
         let mut level_start = vec![0u64, 1];
         let even = ((n.max(m) as f64 / ncrit as f64).log2() / 3.0).ceil().max(0.0) as usize;
         let mut end = (even + LEVELS_BEYOND).min(limit);
@@ -147,7 +149,8 @@ impl Builder<'_> {
             fate.into(),
         ];
         let grid = blocks(counters.most(level), BLOCK as usize)?.min(MAX_WALKING_BLOCKS);
-        // SAFETY: arguments as in split.cu; `found` has an entry for each source and each target.
+        // SAFETY: arguments as in split.cu; `found` has an entry for each source and each target. If the coordinates are
+        // elsewhere, no box has more than `ncrit` points with one key, so neither `found` nor coordinates are read.
         unsafe { self.device.launch(&self.split, "split_fates", (grid, 1), BLOCK, &args) }
     }
 

@@ -22,9 +22,6 @@ pub(crate) const BLOCK: u32 = 256;
 /// Largest number of blocks of a kernel whose blocks walk over the items in strides.
 pub(crate) const MAX_WALKING_BLOCKS: u32 = 1024;
 
-/// Number of points that are sorted out on the device at a time, for the host.
-const ROWS_AT_A_TIME: usize = 1 << 22;
-
 /// How to build a tree on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOptions {
@@ -137,8 +134,8 @@ pub fn build(
         return Err(parameter("min_side", options.min_side, "must not be negative"));
     }
     let n = sources.len().max(targets.map_or(0, CallerPoints::len));
-    let mut cloud =
-        Cloud::new(device, sources, targets, options.min_side, |low, high| options.root.cube(low, high, n))?;
+    let root = |low, high| options.root.cube(low, high, n);
+    let mut cloud = Cloud::of(device, sources, targets, options.min_side, root)?;
     let split = cloud.split(options.ncrit, cloud.limit)?;
     Ok(cloud.tree(split))
 }
@@ -156,40 +153,34 @@ pub fn build_reported(
 ) -> Result<(DeviceTree, BuildReport), Error> {
     let more = targets.filter(|t| t.len() >= sources.len()).unwrap_or(sources);
     let mut report = BuildReport::default();
-    let mut cloud = Cloud::new(device, sources, targets, options.min_side, |low, high| {
-        let mut sample = Sample::new(device, more)?;
-        let (corner, side, chosen) = fmm_tree::root_for(more.len(), &mut sample, low, high, options)?;
-        report = chosen;
-        Ok((corner, side))
-    })?;
-    // A split below KEY_LEVELS permutes the points, so it must be the last.
-    let shallow = cloud.limit.min(KEY_LEVELS);
-    let mut split = cloud.split(report.ncrit, shallow)?;
-    let mut statistics = cloud.leaf_statistics(&split);
-    for _ in 0..CAPACITY_STEPS {
-        if options.ncrit.is_some() || split.level_start.len() == 2 || !report.raise_capacity(statistics.others) {
-            break;
-        }
-        split = cloud.split(report.ncrit, shallow)?;
-        statistics = cloud.leaf_statistics(&split);
-    }
-    if split.level_start.len() > KEY_LEVELS + 1 && cloud.limit > KEY_LEVELS {
-        split = cloud.split(report.ncrit, cloud.limit)?;
-        statistics = cloud.leaf_statistics(&split);
-    }
-    report.mean_leaf = more.len() as f64 / statistics.leaves.max(1) as f64;
-    report.warn();
-    Ok((cloud.tree(split), report))
+    let root = |low, high| chosen_root(&mut report, more.len(), &mut Sample::new(device, more)?, [low, high], options);
+    let cloud = Cloud::of(device, sources, targets, options.min_side, root)?;
+    cloud.reported(report, more.len(), options)
+}
+
+/// Corner and side of the root cube that `fmm_tree` chooses for `n` points from their sample and their bounding box. The
+/// report becomes that of the choice.
+pub(crate) fn chosen_root(
+    report: &mut BuildReport,
+    n: usize,
+    sample: &mut Sample,
+    [low, high]: [[f64; 3]; 2],
+    options: &BuildOptions,
+) -> Result<([f64; 3], f64), Error> {
+    let (corner, side, chosen) = fmm_tree::root_for(n, sample, low, high, options)?;
+    *report = chosen;
+    Ok((corner, side))
 }
 
 /// The root cube, and the sources and targets sorted in Morton order within it.
-struct Cloud<'a> {
+pub(crate) struct Cloud<'a> {
     builder: Builder<'a>,
     corner: [f64; 3],
     side: f64,
     /// Deepest level of a tree of these points.
-    limit: usize,
-    sets: Vec<Set>,
+    pub limit: usize,
+    /// The sources and, if they differ, the targets.
+    pub sets: Vec<Set>,
 }
 
 /// Statistics of the leaves of a tree.
@@ -201,14 +192,30 @@ struct LeafStatistics {
 }
 
 impl<'a> Cloud<'a> {
-    /// Sorts the points. `root` returns the lower corner and side of the root cube for a bounding box; without points
-    /// the bounding box is empty (+∞, −∞).
-    fn new(
+    /// Sorts points of a device.
+    fn of(
         device: &'a Device,
         sources: &CallerPoints,
         targets: Option<&CallerPoints>,
         min_side: f64,
         root: impl FnOnce([f64; 3], [f64; 3]) -> Result<([f64; 3], f64), Error>,
+    ) -> Result<Self, Error> {
+        let arrays: Vec<&CallerPoints> = [Some(sources), targets].into_iter().flatten().collect();
+        arrays.iter().try_for_each(|array| array.is_on(device))?;
+        let bounds: Vec<_> = arrays.iter().map(|array| array.bounds()).collect();
+        Cloud::new(device, &bounds, min_side, root, |builder, corner, side| {
+            arrays.into_iter().map(|array| builder.sorted(array, corner, side)).collect()
+        })
+    }
+
+    /// Sets of points with these bounding boxes. `root` returns the lower corner and side of the root cube for a bounding box;
+    /// without points the bounding box is empty (+∞, −∞). `sorted` sorts the points in the root cube.
+    pub fn new(
+        device: &'a Device,
+        bounds: &[[[f64; 3]; 2]],
+        min_side: f64,
+        root: impl FnOnce([f64; 3], [f64; 3]) -> Result<([f64; 3], f64), Error>,
+        sorted: impl FnOnce(&Builder, [f64; 3], f64) -> Result<Vec<Set>, Error>,
     ) -> Result<Self, Error> {
         let builder = Builder {
             device,
@@ -216,22 +223,46 @@ impl<'a> Cloud<'a> {
             points: device.fixed("points", programs::points)?,
             split: device.fixed("split", programs::split)?,
         };
-        let mut arrays = Vec::new();
         let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
-        for array in [Some(sources), targets].into_iter().flatten() {
-            array.is_on(device)?;
-            let [lower, upper] = array.bounds();
+        for [lower, upper] in bounds {
             for a in 0..3 {
                 (low[a], high[a]) = (low[a].min(lower[a]), high[a].max(upper[a]));
             }
-            arrays.push(array);
         }
-        let empty = arrays.iter().all(|a| a.is_empty());
+        let empty = low[0] > high[0];
         let largest = (0..3).fold(0.0f64, |m, a| if empty { m } else { m.max(low[a].abs()).max(high[a].abs()) });
         let (corner, side) = root(low, high)?;
-        let sets = arrays.into_iter().map(|a| builder.sorted(a, corner, side)).collect::<Result<_, _>>()?;
+        let sets = sorted(&builder, corner, side)?;
         let limit = fmm_tree::deepest_level(side, largest, min_side);
         Ok(Cloud { builder, corner, side, limit, sets })
+    }
+
+    /// The tree with the leaf capacity that `fmm_tree::build_reported` chooses, and its report. `report` is that of the choice
+    /// of a root; there are at most `n` sources, and at most `n` targets.
+    pub fn reported(
+        mut self,
+        mut report: BuildReport,
+        n: usize,
+        options: &BuildOptions,
+    ) -> Result<(DeviceTree, BuildReport), Error> {
+        // A split below KEY_LEVELS permutes the points, so it must be the last.
+        let shallow = self.limit.min(KEY_LEVELS);
+        let mut split = self.split(report.ncrit, shallow)?;
+        let mut statistics = self.leaf_statistics(&split);
+        for _ in 0..CAPACITY_STEPS {
+            if options.ncrit.is_some() || split.level_start.len() == 2 || !report.raise_capacity(statistics.others) {
+                break;
+            }
+            split = self.split(report.ncrit, shallow)?;
+            statistics = self.leaf_statistics(&split);
+        }
+        if split.level_start.len() > KEY_LEVELS + 1 && self.limit > KEY_LEVELS {
+            split = self.split(report.ncrit, self.limit)?;
+            statistics = self.leaf_statistics(&split);
+        }
+        report.mean_leaf = n as f64 / statistics.leaves.max(1) as f64;
+        report.warn();
+        Ok((self.tree(split), report))
     }
 
     /// Splits boxes until they hold at most `ncrit` points or lie on level `limit`. A split beyond [`KEY_LEVELS`]
@@ -271,23 +302,35 @@ pub(crate) struct Builder<'a> {
 impl Builder<'_> {
     /// Sorts points by their keys in the root cube.
     fn sorted(&self, given: &CallerPoints, corner: [f64; 3], side: f64) -> Result<Set, Error> {
-        let (rows, n) = (Arg::from(given.rows()), given.len());
+        let n = given.len();
+        let (keys, order) = self.keyed(given, corner, side)?;
+        // The largest array comes when the work of the sort is gone.
+        let xyz = self.device.alloc(3 * n, "points in tree order")?;
+        let args = [given.rows().into(), (&order).into(), (n as u64).into(), (&xyz).into()];
+        let grid = (blocks(n, BLOCK as usize)?, 1);
+        // SAFETY: arguments as in points.cu; the order is a permutation of the n points.
+        unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
+        Ok(Set { keys, points: DevicePoints { xyz, order, n, axes: 3 } })
+    }
+
+    /// The keys of points in the root cube, sorted, and the row of the point of each key. Equal keys have the order of their
+    /// rows.
+    pub fn keyed(
+        &self,
+        given: &CallerPoints,
+        corner: [f64; 3],
+        side: f64,
+    ) -> Result<(Buffer<u64>, Buffer<u32>), Error> {
+        let n = given.len();
         let frame = frame(self.device, corner, side)?;
         let mut keys = self.device.alloc(n, "keys")?;
         let mut order = self.device.alloc(n, "order")?;
-        let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
-        // SAFETY: arguments as in points.cu; all arrays have n points.
-        unsafe {
-            let args = [rows, count, (&frame).into(), (&keys).into()];
-            self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
-        }
+        let args = [given.rows().into(), (n as u64).into(), (&frame).into(), (&keys).into()];
+        let grid = (blocks(n, BLOCK as usize)?, 1);
+        // SAFETY: arguments as in points.cu; there is a key for each point.
+        unsafe { self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)? };
         self.primitives.sort_fresh(&mut keys, &mut order, n, KEY_BITS)?;
-        // The largest array comes when the work of the sort is gone.
-        let xyz = self.device.alloc(3 * n, "points in tree order")?;
-        let args = [rows, (&order).into(), count, (&xyz).into()];
-        // SAFETY: as above; the order is a permutation.
-        unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
-        Ok(Set { keys, points: DevicePoints { xyz, order, n, axes: 3 } })
+        Ok((keys, order))
     }
 }
 
@@ -311,6 +354,15 @@ impl DevicePoints {
         let xyz = device.alloc(axes * n, "points in tree order")?;
         Ok(DevicePoints { xyz, order: device.alloc(n, "order of points")?, n, axes })
     }
+    /// `n` points of space whose coordinates and order are not here. They are never read.
+    pub(crate) fn elsewhere(device: &Device, n: usize) -> Result<DevicePoints, Error> {
+        let what = "points of other ranks";
+        Ok(DevicePoints { xyz: device.alloc(0, what)?, order: device.alloc(0, what)?, n, axes: 3 })
+    }
+    /// Whether the coordinates are here.
+    pub(crate) fn are_here(&self) -> bool {
+        self.xyz.len() == self.axes * self.n
+    }
     /// The coordinates along an axis, for a kernel.
     pub(crate) fn axis(&self, axis: usize) -> Arg {
         self.xyz.at(axis * self.n)
@@ -329,19 +381,6 @@ impl DevicePoints {
             }
         }
         Ok(rows)
-    }
-    /// Some [rows](Self::rows) of points of space. The device sorts them out, a part at a time.
-    pub(crate) fn some_rows(&self, device: &Device, rows: Range<usize>) -> Result<Vec<f64>, Error> {
-        let places = self.places(device, rows.clone())?;
-        let kernels = ByItem::new(device, device.fixed("cut", programs::cut)?, BLOCK);
-        let mut all = Vec::with_capacity(3 * rows.len());
-        for first in (0..rows.len()).step_by(ROWS_AT_A_TIME) {
-            let n = ROWS_AT_A_TIME.min(rows.len() - first);
-            // SAFETY: the order is a permutation of the points, of which the rows are some.
-            let taken = unsafe { self.taken(&kernels, places.at(first), n)? };
-            all.extend(device.download(&taken, "points")?);
-        }
-        Ok(all)
     }
     /// The places in tree order of some of the caller's rows.
     pub(crate) fn places(&self, device: &Device, rows: Range<usize>) -> Result<Buffer<u32>, Error> {
@@ -457,6 +496,10 @@ impl DeviceTree {
     /// What this rank has of a tree that ranks share; `None` for other trees.
     pub(crate) fn share(&self) -> Option<&Mine> {
         self.shared.as_ref()?.share.as_ref()
+    }
+    /// The larger one of the numbers of sources and of targets; of a tree that ranks share, those of all ranks.
+    pub(crate) fn points_of_all(&self) -> usize {
+        self.share().map_or(self.sources.len().max(self.targets.len()), |share| share.points)
     }
     /// Number of boxes; of a tree that ranks share, those of all ranks.
     pub(crate) fn boxes_of_all(&self) -> usize {

@@ -122,7 +122,8 @@ pub(crate) trait Engine: Send + Sync {
     fn sums(&self) -> Option<&dyn DeviceSums> {
         None
     }
-    /// The sources, and the targets if the targets are separate points (else empty).
+    /// The sources, and the targets if the targets are separate points (else empty). On several ranks, those of the caller of
+    /// this rank; all ranks call it together.
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error>;
     /// Counts of boxes and edges of the current points.
     fn mesh(&self) -> Mesh;

@@ -1,4 +1,4 @@
-//! The engine of a rank on a GPU that has the points of all ranks, and sums at its share of the targets.
+//! The engine of a rank on a GPU that has the boxes of all ranks, and sums at its share of the targets.
 
 use super::ranks::{RanksReport, multipole_bytes, share_of_memory};
 use super::{Device, Engine, Placed, Placement, ProbeSeconds, Watch, not_placed, picked};
@@ -11,8 +11,7 @@ use crate::probe::sample::Sample;
 use crate::request::{Cuda, Fmm};
 use backend_cuda::{DeviceSums, Share, Sharing, Works};
 use fmm_dist::{Strategy, World};
-use fmm_traits::{Error, Messages, StageSeconds, Targets};
-use std::sync::Arc;
+use fmm_traits::{Error, StageSeconds, Targets};
 
 /// Any large number: prices of so many items are not hidden by the fixed costs of an evaluation.
 const MANY: usize = 1 << 30;
@@ -32,8 +31,9 @@ pub(crate) struct Shares {
 
 /// New points.
 struct New {
-    /// Numbers of sources, and of targets, of each rank.
-    counts: [Vec<usize>; 2],
+    points: OfRanks,
+    /// Whether each rank has its own points alone in the tree.
+    joint: bool,
     /// The sources of this rank that the output shows; `None` for all targets.
     pick: Option<Vec<usize>>,
 }
@@ -83,7 +83,7 @@ impl Shares {
             ghosts: share.ghosts,
             messages: share.messages,
             rows: share.rows,
-            bytes: share.rows as u64 * row + (share.lent * c.facts.strengths * size_of::<f64>()) as u64,
+            bytes: share.rows as u64 * row + (share.lent * c.facts.strengths * r.precision.bytes()) as u64,
             work: share.work,
             imbalance: share.imbalance,
             imbalance_by_points: None,
@@ -102,18 +102,27 @@ impl Engine for Shares {
         self.inner.reference(sources, strengths, targets)
     }
 
+    /// Measured are sums over points of all ranks, which each rank has for it. Where nothing is measured, each rank has its own.
+    /// New points of a plan are seldom measured.
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
-        let Some(OfRanks { counts, .. }) = &cloud.on_device()?.of_ranks else { return not_placed() };
-        self.inner.place(cloud, watch)?;
+        let Some(points) = cloud.on_ranks().cloned() else { return not_placed() };
         let facts = &self.asked().1.facts;
         let pick = cloud.on_host().ok().and_then(|(x, targets)| Placement::of(facts, x, targets).into_pick());
-        self.new = Some(New { counts: counts.clone(), pick });
+        let measured = self.asked().0.order.is_none() && self.current.is_none();
+        let joint = !measured && self.inner.place_jointly(&points, watch)?;
+        if !joint {
+            self.inner.place_there(points.gathered()?, watch)?;
+        }
+        self.new = Some(New { points, joint, pick });
         Ok(())
     }
 
     /// All ranks count the same boxes and edges. The mean over coordinates may differ in its last bits on another model of
     /// GPU, so all take that of rank 0.
     fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
+        if let Some(New { points, joint: true, .. }) = &self.new {
+            self.inner.know_corners(points)?;
+        }
         let mut mesh = self.inner.preview(order)?;
         mesh.corners = self.world.tell(0, mesh.corners)?;
         Ok(mesh)
@@ -121,6 +130,10 @@ impl Engine for Shares {
 
     /// Every rank measures, so that every rank has made operators. All take the bounds of rank 0.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        if let Some(New { points, joint: joint @ true, .. }) = &mut self.new {
+            self.inner.place_there(points.gathered()?, &|_, _| Ok(()))?;
+            *joint = false;
+        }
         let (bounds, seconds) = self.inner.measure(order)?;
         let (bounds, [sums, operators]) = self.world.tell(0, (bounds, [seconds.sums, seconds.operators]))?;
         Ok((bounds, ProbeSeconds { sums, operators }))
@@ -134,11 +147,12 @@ impl Engine for Shares {
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some(New { counts: given, pick }) = self.new.take() else { return not_placed() };
-        let sources = given[0].clone();
+        let Some(New { points, pick, .. }) = self.new.take() else { return not_placed() };
         let speeds = self.world.all_gather(self.asked().0.speed)?;
-        let messages: Arc<dyn Messages> = Arc::new(self.world.clone());
-        let sharing = Sharing { messages, given, speeds, works: self.works(order) };
+        // Points that were gathered are not needed any more.
+        let OfRanks { sources, targets, .. } = points;
+        let counts = sources.counts().to_vec();
+        let sharing = Sharing { sources, targets, speeds, works: self.works(order) };
         let (settings, mut mine) = (self.inner.settings(order), Share::default());
         let placed = self.inner.settled(order, watch, |tree| {
             let (tree, share) = tree.share(&settings, &sharing)?;
@@ -149,7 +163,7 @@ impl Engine for Shares {
             Ok(tree)
         })?;
         let report = self.report(mine, order);
-        self.ready = Some(Settled { sources, pick, report });
+        self.ready = Some(Settled { sources: counts, pick, report });
         Ok(placed)
     }
     fn commit(&mut self) {

@@ -277,13 +277,12 @@ impl Engine for Several {
     }
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
-        let (mut sources, mut targets) = (Vec::new(), Vec::new());
-        for engine in self.engines() {
-            let (s, t) = engine.points()?;
-            sources.extend(s);
-            targets.extend(t);
-        }
-        Ok((sources, targets))
+        let points = |part: &Part| {
+            let engine = part.plan.engine.as_deref();
+            part.plan.jointly(|| engine.map_or(Ok(Default::default()), |engine| engine.points()))
+        };
+        let (sources, targets): (Vec<_>, Vec<_>) = on_threads(&self.parts, points)?.into_iter().unzip();
+        Ok((sources.concat(), targets.concat()))
     }
 
     fn mesh(&self) -> Mesh {

@@ -1,5 +1,6 @@
 //! The part of a tree that a share needs: its boxes, with numbers of their own, and its edges.
 
+use super::points::Leaves;
 use super::{Cutter, Kind};
 use crate::arrange::{Arranger, Items};
 use crate::device::{Arg, Buffer};
@@ -8,7 +9,6 @@ use crate::ranks::Slots;
 use crate::split::Boxes;
 use crate::tree::DeviceTree;
 use fmm_traits::Error;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// The boxes of a share.
@@ -59,17 +59,22 @@ impl Own<'_> {
         Ok(Slots::new(&Arc::new(new), 0..slots.len()))
     }
 
-    /// The arrays of the boxes, whose target ranges are clipped to `targets`; and the first box of each level, then the number
-    /// of boxes.
-    pub fn boxes(&self, tree: &DeviceTree, targets: Range<usize>) -> Result<(Boxes, Vec<u32>), Error> {
-        let Cutter { device, kernels, boxes, .. } = self.cutter;
-        let new = Boxes::alloc(device, self.len())?;
-        let range = [targets.start, targets.end].map(|at| Arg::from(at as u32));
+    /// The arrays of the boxes, whose ranges are those of the kept points, and whose targets are those of the share; and the
+    /// first box of each level, then the number of boxes; and the number of sources of all ranks in each box.
+    pub fn boxes(
+        &self,
+        tree: &DeviceTree,
+        [sources, targets]: [&Leaves; 2],
+    ) -> Result<(Boxes, Vec<u32>, Buffer<u64>), Error> {
+        let Cutter { device, kernels, boxes, cuts, me, .. } = self.cutter;
+        let (new, all) = (Boxes::alloc(device, self.len())?, device.alloc(self.len(), "boxes of a share")?);
+        let range = [cuts[*me], cuts[me + 1]].map(|cut| Arg::from(cut[1]));
         let args = [boxes.into(), (&tree.boxes.octant).into(), (&self.items.boxes).into(), (&self.numbers).into()];
-        let args = [&args[..], &[self.n(), range[0], range[1]], &new.arrays()].concat();
+        let [kept, of] = [sources.numbers(), targets.numbers()];
+        let args = [&args[..], &[self.n(), range[0], range[1]], &kept, &of, &new.arrays(), &[(&all).into()]].concat();
         // SAFETY: arguments as in shares.cu; the boxes above a box are kept.
         unsafe { kernels.threads("own_boxes", self.len(), &args)? };
-        Ok((new, self.items.level_start.iter().map(|&first| first as u32).collect()))
+        Ok((new, self.items.level_start.iter().map(|&first| first as u32).collect(), all))
     }
 
     /// The rows of boxes of a kind.

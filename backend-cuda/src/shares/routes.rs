@@ -1,80 +1,44 @@
-//! The ways between the arrays of callers and a tree that ranks share.
+//! The way of values from a share to the callers of its targets.
 
-use super::{Cutter, pieces};
-use crate::device::{Arg, Buffer};
-use crate::ranks::{DeviceRound, DeviceRoutes, Slots};
-use crate::tree::{DevicePoints, DeviceTree};
+use super::Cutter;
+use crate::device::{Arg, Buffer, ByItem};
+use crate::joint::{JointPoints, OwnOrder};
+use crate::programs;
+use crate::ranks::{DeviceRound, Slots};
+use crate::tree::DevicePoints;
 use fmm_traits::Error;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The order of rows in messages.
-///
-/// A message has the order in which its receiver writes the rows: that of the tree for strengths, that of the caller for
-/// values. The sender reads rows at random, which takes less time than to write them at random.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
-    /// Of the tree.
-    Tree,
-    /// Of the caller's array.
-    Caller,
-}
-
-/// The points of a set, seen from this rank.
-struct Set<'a> {
-    points: &'a DevicePoints,
-    /// The points of this share, in tree order.
-    share: Range<usize>,
-    /// The rows of each caller.
-    pieces: Vec<Range<usize>>,
-    /// Where the points of each share end, in tree order.
-    ends: Vec<u32>,
-    /// The place in tree order of each row of this rank's caller.
-    places: Buffer<u32>,
-}
+/// Threads per block.
+const BLOCK: u32 = 256;
 
 impl Cutter {
-    /// The ways between callers and the tree: strengths go to the share of their source, and from there to the shares that
-    /// sum it point by point (`ghosts`); values go back. `given` are the numbers of sources and targets of each caller.
-    pub(super) fn routes(
+    /// The way of values from the targets `share` of the kept `points` to their callers. `own` is the order of the own targets.
+    ///
+    /// A message has the order of its receiver, the caller, who writes values in order. The sender reads them at random, which
+    /// takes less time than to write at random.
+    pub(super) fn values(
         &self,
-        tree: &DeviceTree,
-        ghosts: DeviceRound,
-        given: &[Vec<usize>; 2],
-    ) -> Result<DeviceRoutes, Error> {
-        let sources = self.set(&tree.sources, 0, &given[0])?;
-        let separate = !Arc::ptr_eq(&tree.sources, &tree.targets);
-        let targets = separate.then(|| self.set(&tree.targets, 1, &given[1])).transpose()?;
-        let (mut strengths, mut values) = (DeviceRound::default(), DeviceRound::default());
-        for (rank, [of_share, of_caller]) in self.ways(&sources, By::Tree)?.into_iter().enumerate() {
-            strengths.send(rank, of_caller);
-            strengths.receive(rank, of_share);
-        }
-        for (rank, [of_share, of_caller]) in
-            self.ways(targets.as_ref().unwrap_or(&sources), By::Caller)?.into_iter().enumerate()
-        {
-            values.send(rank, of_share);
-            values.receive(rank, of_caller);
-        }
-        Ok(DeviceRoutes { given: [0, 1].map(|set| given[set][self.me]), strengths, ghosts, values })
-    }
-
-    /// The points of a set: 0 for sources and 1 for targets.
-    fn set<'a>(&self, points: &'a DevicePoints, set: usize, given: &[usize]) -> Result<Set<'a>, Error> {
-        let (pieces, share) = (pieces(given), self.share(self.me)[set].clone());
-        let ends = self.cuts[1..].iter().map(|cut| cut[set]).collect();
-        let places = points.places(&self.device, pieces[self.me].clone())?;
-        Ok(Set { points, share, pieces, ends, places })
-    }
-
-    /// For each rank, the points of this share that its caller has, and the rows of this rank's caller that are in its
-    /// share, both in the same order.
-    fn ways(&self, set: &Set, by: By) -> Result<Vec<[Slots; 2]>, Error> {
-        let ends: Vec<u32> = set.pieces.iter().map(|rows| rows.end as u32).collect();
-        let share = &set.share;
-        let of_share = self.parted(set.points.order.at(share.start), share.clone(), &ends, by == By::Caller)?;
-        let of_caller = self.parted((&set.places).into(), 0..set.places.len(), &set.ends, by == By::Tree)?;
-        Ok(of_share.into_iter().zip(of_caller).map(|(a, b)| [a, b]).collect())
+        points: &DevicePoints,
+        share: Range<usize>,
+        own: &OwnOrder,
+        joint: &JointPoints,
+    ) -> Result<DeviceRound, Error> {
+        let (device, n) = (&self.device, own.len());
+        let places: Buffer<u32> = device.alloc(n, "rows of callers")?;
+        let kernels = ByItem::new(device, device.fixed("share_points", programs::share_points)?, BLOCK);
+        let args = [(&own.rows).into(), (&own.places).into(), (n as u64).into(), (&places).into()];
+        // SAFETY: arguments as in share_points.cu; the rows are a permutation.
+        unsafe { kernels.threads("places_by_row", n, &args)? };
+        let of_callers: Vec<u32> = (0..self.shares).map(|rank| joint.of_rank(rank).end as u32).collect();
+        let of_shares: Vec<u32> = self.cuts[1..].iter().map(|cut| cut[1]).collect();
+        let sends = self.parted(points.order.at(share.start), share, &of_callers, true)?;
+        let receives = self.parted((&places).into(), 0..n, &of_shares, false)?;
+        let mut round = DeviceRound::default();
+        sends.into_iter().enumerate().for_each(|(rank, slots)| round.send(rank, slots));
+        receives.into_iter().enumerate().for_each(|(rank, slots)| round.receive(rank, slots));
+        Ok(round)
     }
 
     /// Divides a range of items, each of which has a value, into parts: part k has the items with `ends[k - 1] <= value <

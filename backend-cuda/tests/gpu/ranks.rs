@@ -3,7 +3,7 @@
 use crate::Test;
 use crate::far::difference;
 use backend_cuda::{
-    CallerPoints, Device, DeviceOptions, Expansion, Placed, Routes, Settings, Sharing, SphericalSettings, Works, solver,
+    CallerPoints, Device, DeviceOptions, Expansion, JointPoints, Placed, Routes, Settings, Sharing, SphericalSettings, Works, solver,
 };
 use fmm_dist::local::opens_uvwx;
 use fmm_dist::{Asked, Comm, Ready, Strategy, World, threads};
@@ -29,8 +29,8 @@ const POINTS: usize = 700;
 /// What a rank does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// As `Usual`, with a share of a tree that all ranks have.
-    Share,
+    /// As `Usual`, with a share of a tree that all ranks have, made of the points of all ranks or of their keys.
+    Share { gathered: bool },
     /// Strengths and values travel from device to device.
     Usual,
     /// They travel on the host.
@@ -104,29 +104,43 @@ impl Sum {
         out
     }
 
-    /// The sums of a rank that has a share of the whole tree, evaluated twice.
-    fn on_share(&self, devices: &[Device], world: &World) -> Result<Vec<f64>, Error> {
+    /// The sums of a rank that has a share of the whole tree, evaluated twice. `gathered`: the tree is made of the points of all
+    /// ranks, else of their keys.
+    fn on_share(&self, devices: &[Device], world: &World, gathered: bool) -> Result<Vec<f64>, Error> {
         let piece = |n: usize, rank: usize| n * rank / world.size()..n * (rank + 1) / world.size();
         let (width, device) = (self.kernels.near.strengths, &devices[world.rank() % devices.len()]);
         let messages: Arc<dyn Messages> = Arc::new(world.clone());
         let all = |name, points: &[f64]| {
             let mine = piece(points.len() / 3, world.rank());
-            CallerPoints::new(device, name, &points[3 * mine.start..3 * mine.end])?.gathered(&messages, name)
+            let own = CallerPoints::new(device, name, &points[3 * mine.start..3 * mine.end])?;
+            JointPoints::new(own, &messages, name)
         };
-        let (given, solver) = world.together(|| {
-            let (sources, n) = all("sources", &self.points)?;
+        let solver = world.together(|| {
+            let sources = all("sources", &self.points)?;
             let targets = self.targets.as_ref().map(|targets| all("targets", targets)).transpose()?;
-            let (targets, m) = targets.map_or((None, n.clone()), |(targets, m)| (Some(targets), m));
-            let placed = Placed::new(device, &self.options(), &sources, targets.as_ref())?;
+            let placed = match gathered {
+                true => {
+                    let targets = targets.as_ref().map(|targets| targets.gathered()).transpose()?;
+                    Some(Placed::new(device, &self.options(), &sources.gathered()?, targets.as_ref())?)
+                }
+                false => Placed::joint(device, &self.options(), &sources, targets.as_ref())?,
+            };
+            let placed = placed.expect("few points have equal keys");
             let works = Works { pair: 1.0, near_edge: 9.0, far_edge: 99.0, far_point: 9.0, leaf: 99.0, target: 20.0 };
-            let (given, speeds) = ([n, m], vec![1.0; world.size()]);
-            let sharing = Sharing { messages: messages.clone(), given: given.clone(), speeds, works };
+            let sharing = Sharing { sources, targets, speeds: vec![1.0; world.size()], works };
             let (placed, share) = placed.share(&self.settings, &sharing)?;
             assert!((1.0..1.3).contains(&share.imbalance), "{share:?}");
-            Ok((given, solver(&self.kernels, &self.settings, self.precision, placed)?))
+            solver(&self.kernels, &self.settings, self.precision, placed)
         })?;
+        let own = |points: &[f64]| {
+            let mine = piece(points.len() / 3, world.rank());
+            points[3 * mine.start..3 * mine.end].to_vec()
+        };
+        let points = world.together(|| solver.points())?;
+        assert_eq!(points, [own(&self.points), self.targets.as_deref().map_or(Vec::new(), own)]);
         let mine = piece(POINTS, world.rank());
-        let mut out = vec![0.0; given[1][world.rank()] * solver.values()];
+        let of_targets = piece(self.targets.as_ref().map_or(POINTS, |targets| targets.len() / 3), world.rank());
+        let mut out = vec![0.0; of_targets.len() * solver.values()];
         for _ in 0..2 {
             let mine = &self.strengths[mine.start * width..mine.end * width];
             out.fill(f64::NAN);
@@ -137,8 +151,8 @@ impl Sum {
 
     /// The sums of a rank, each evaluated twice.
     fn on_rank(&self, devices: &[Device], world: &World, strategy: Strategy, how: How) -> Result<Vec<f64>, Error> {
-        if how == How::Share {
-            return self.on_share(devices, world);
+        if let How::Share { gathered } = how {
+            return self.on_share(devices, world, gathered);
         }
         let share = |rank: usize| POINTS * rank / world.size();
         let mine = share(world.rank())..share(world.rank() + 1);
@@ -244,10 +258,12 @@ fn shares(device: &Device) {
     let check = |sum: &Sum, name: &str, ranks: &[usize], bits: bool| {
         let one = sum.on_one(device);
         for &ranks in ranks {
-            let found = sum.on_ranks(device, ranks, Strategy::Frontier, How::Share);
-            let e = difference(&found, &one);
-            println!("    {name}, shares of {ranks} ranks: {e:.1e}");
-            assert!(found == one || !bits && e <= 1e-13, "{name} on {ranks}: {e}");
+            for gathered in [false, true] {
+                let found = sum.on_ranks(device, ranks, Strategy::Frontier, How::Share { gathered });
+                let e = difference(&found, &one);
+                println!("    {name}, shares of {ranks} ranks: {e:.1e}");
+                assert!(found == one || !bits && e <= 1e-13, "{name} on {ranks}, gathered {gathered}: {e}");
+            }
         }
     };
     let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, CloudKind::Uniform);
@@ -270,7 +286,7 @@ fn shares(device: &Device) {
     // By messages that hold the numbers.
     let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, ellipsoid);
     let devices = &devices(device);
-    let apart = threads(2, |world| sum.on_share(devices, &World::new(Arc::new(Apart(world.transport())))));
+    let apart = threads(2, |world| sum.on_share(devices, &World::new(Arc::new(Apart(world.transport()))), false));
     let apart: Vec<f64> = apart.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
     assert_eq!(apart, sum.on_one(device));
 }

@@ -9,12 +9,13 @@ use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, errors_of_attributes, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
-use crate::cloud::{Cloud, There};
+use crate::cloud::{Cloud, OfRanks, There};
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::probe::sample::Sample;
+use crate::probe::sampled::HALF_CORNER_POWER;
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
 use backend_cuda::{
@@ -22,7 +23,7 @@ use backend_cuda::{
 };
 use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Error, Lists, Policy, Precision, Solver, Stage, StageSeconds, Targets, Tree};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 /// Largest number of solvers that are kept after their errors were measured. One of them becomes the solver of the plan,
@@ -257,9 +258,48 @@ impl Device {
         Ok(placed)
     }
 
+    /// [`Engine::place`] for points on the device.
+    pub fn place_there(&mut self, there: &There, watch: Watch) -> Result<(), Error> {
+        watch("tree", 0.0)?;
+        let start = Instant::now();
+        let tree = self.choice.order.map(|_| self.tree(there)).transpose()?;
+        let (sources, targets, seconds) =
+            (there.sources.clone(), there.targets.clone(), start.elapsed().as_secs_f64());
+        self.new = Some(New { sources, targets, tree, seconds, trial: None, solvers: Vec::new() });
+        Ok(())
+    }
+
+    /// [`Engine::place`] for points of all ranks, of which each has its own. Returns false if each rank needs those of all. All
+    /// ranks call it together.
+    pub fn place_jointly(&mut self, all: &OfRanks, watch: Watch) -> Result<bool, Error> {
+        watch("tree", 0.0)?;
+        let start = Instant::now();
+        let options = build_options(&self.request, &self.choice, &self.parts);
+        let device = self.cuda.open(self.request.cache.as_ref())?;
+        let Some(site) = Site::joint(&device, &options, &all.sources, all.targets.as_ref())? else { return Ok(false) };
+        let sources = all.sources.own().clone();
+        let targets = match &all.targets {
+            None => DeviceTargets::Sources,
+            Some(targets) => DeviceTargets::Points(targets.own().clone()),
+        };
+        let (tree, seconds) = (Some(Arc::new(Mutex::new(site))), start.elapsed().as_secs_f64());
+        self.new = Some(New { sources, targets, tree, seconds, trial: None, solvers: Vec::new() });
+        Ok(true)
+    }
+
+    /// Knows [`Mesh::corners`] of points that were [placed jointly](Self::place_jointly). All ranks call it together.
+    pub fn know_corners(&self, all: &OfRanks) -> Result<(), Error> {
+        let Some(tree) = self.new.as_ref().and_then(|new| new.tree.as_ref()) else { return not_placed() };
+        let site = locked(tree);
+        if site.corners.get().is_none() {
+            let corners = site.placed.corners(all.targets(), HALF_CORNER_POWER)?;
+            site.corners.get_or_init(|| corners);
+        }
+        Ok(())
+    }
+
     /// A tree of new points, built or shared.
-    fn tree(&self, cloud: &Cloud) -> Result<Shared, Error> {
-        let there = cloud.on_device()?;
+    fn tree(&self, there: &There) -> Result<Shared, Error> {
         let options = build_options(&self.request, &self.choice, &self.parts);
         let device = self.cuda.open(self.request.cache.as_ref())?;
         there.trees.tree(&device, &options, &there.sources, there.targets.points().map(|points| &**points))
@@ -283,13 +323,7 @@ impl Engine for Device {
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
-        watch("tree", 0.0)?;
-        let start = Instant::now();
-        let There { sources, targets, .. } = cloud.on_device()?;
-        let tree = self.choice.order.map(|_| self.tree(cloud)).transpose()?;
-        let (sources, targets, seconds) = (sources.clone(), targets.clone(), start.elapsed().as_secs_f64());
-        self.new = Some(New { sources, targets, tree, seconds, trial: None, solvers: Vec::new() });
-        Ok(())
+        self.place_there(cloud.on_device()?, watch)
     }
 
     fn preview(&mut self, order: usize) -> Result<Mesh, Error> {

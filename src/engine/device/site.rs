@@ -3,7 +3,7 @@
 use crate::mesh::{Edges, Mesh};
 use crate::probe::Trial;
 use crate::probe::sampled::{Direct, End, HALF_CORNER_POWER, Sampled};
-use backend_cuda::{CallerPoints, Counts, Cut, Placed};
+use backend_cuda::{CallerPoints, Counts, Cut, JointPoints, Placed};
 use fmm_traits::{Error, Hierarchy, Policy, Tree};
 use fmm_tree::{BuildOptions, BuildReport, Incoming};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,8 +30,21 @@ impl Site {
         sources: &CallerPoints,
         targets: Option<&CallerPoints>,
     ) -> Result<Site, Error> {
-        let placed = Placed::new(device, options, sources, targets)?;
-        Ok(Site { options: *options, placed, boxes: None, trials: Vec::new(), corners: OnceLock::new() })
+        Ok(Site::of(options, Placed::new(device, options, sources, targets)?))
+    }
+
+    /// Points of all ranks: [`Placed::joint`].
+    pub fn joint(
+        device: &backend_cuda::Device,
+        options: &BuildOptions,
+        sources: &JointPoints,
+        targets: Option<&JointPoints>,
+    ) -> Result<Option<Site>, Error> {
+        Ok(Placed::joint(device, options, sources, targets)?.map(|placed| Site::of(options, placed)))
+    }
+
+    fn of(options: &BuildOptions, placed: Placed) -> Site {
+        Site { options: *options, placed, boxes: None, trials: Vec::new(), corners: OnceLock::new() }
     }
 
     /// A copy of the boxes on the host.

@@ -2,7 +2,7 @@
 """Weak and strong scaling of one sum over several GPUs of one host, through the command `fmm`.
 
     benches/ranks.py [--fmm target/release/fmm] [--devices 0,1] [--weak 22,24] [--strong 24] [--arrays host,device]
-                     [--out FOLDER]
+                     [--adopt] [--out FOLDER]
 
 Laplace, potential and gradient in f32, order 6. With arrays of the host there is one array, whose pieces go to the GPUs; with
 arrays of devices each GPU has a piece, `apply` is without transfers, and stages are not timed. `apply` is the median of seven evaluations; with arrays of
@@ -10,8 +10,8 @@ the host, copies of strengths and sums between host and GPUs are included. `stag
 slowest GPU, from P2M to P2P, without the ways between the caller's order and the trees; P2P runs behind the far field
 (`--stages-apart`), so that times add up. Efficiency: weak, time of one GPU with as many points as each of several, over theirs; strong, time
 of one GPU with all points over that of several, by their number. `plan` is a first plan, `set_points` a
-plan with other points (the same, of several GPUs). `sends` are the bytes of multipoles and of strengths of
-ghosts that the busiest GPU sends in an evaluation. FOLDER gets ranks.csv, with one row for each run.
+plan with other points (the same, of several GPUs). `sends` are the bytes of multipoles and of strengths that
+the busiest GPU sends in an evaluation. With `--adopt` the callers on devices have the points that their GPUs own. FOLDER gets ranks.csv, with one row for each run.
 """
 import argparse
 import csv
@@ -24,18 +24,18 @@ import tempfile
 REQUEST = ["--backend", "cuda", "--precision", "f32", "--numbers", "f32", "--order", "6", "--method", "equivalent",
            "--outputs", "potential,gradient", "--repeat", "7", "--json"]
 STAGES = ["p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p"]
-FIELDS = ["scaling", "arrays", "demo", "n", "devices", "apply", "stages", "plan", "set_points", "imbalance", "ghosts", "multipoles", "sends",
+FIELDS = ["scaling", "arrays", "adopted", "demo", "n", "devices", "apply", "stages", "plan", "set_points", "imbalance", "ghosts", "multipoles", "sends",
           "error", "efficiency_apply", "efficiency_stages", *STAGES, "machine"]
 
 
-def run(fmm, demo, n, devices, arrays, cache, verify):
+def run(fmm, demo, n, devices, arrays, cache, verify, adopt):
     """The row of a run."""
     command = [fmm, "run", "--demo", demo, "--n", str(n), "--arrays", arrays, "--cache", cache, *REQUEST]
     if arrays == "host" or len(devices) > 1:
         command += ["--devices", ",".join(devices)]
     if arrays == "device" and len(devices) > 1:
-        command += ["--ranks", str(len(devices))]
-    times, row = [], {"arrays": arrays, "demo": demo, "n": n, "devices": len(devices)}
+        command += ["--ranks", str(len(devices))] + ["--adopt"] * adopt
+    times, row = [], {"arrays": arrays, "adopted": int(adopt), "demo": demo, "n": n, "devices": len(devices)}
     for apart in (False, True) if arrays == "host" else (False,):
         extra = ["--stages-apart"] if apart else ["--verify", str(verify)] if verify else []
         done = subprocess.run(command + extra, capture_output=True, text=True)
@@ -80,6 +80,7 @@ def main():
     parser.add_argument("--demos", default="uniform")
     parser.add_argument("--arrays", default="host,device", help="where the arrays of the caller are")
     parser.add_argument("--verify", type=int, default=200, help="targets at which errors are measured; 0: none")
+    parser.add_argument("--adopt", action="store_true", help="arrays on devices have the points that their GPUs own")
     parser.add_argument("--out", help="folder for ranks.csv")
     args = parser.parse_args()
     devices = args.devices.split(",")
@@ -90,7 +91,7 @@ def main():
         def measured(demo, n, k, arrays):
             key = demo, n, k, arrays
             if key not in known:
-                known[key] = run(args.fmm, demo, n, devices[:k], arrays, cache, args.verify)
+                known[key] = run(args.fmm, demo, n, devices[:k], arrays, cache, args.verify, args.adopt)
             return known[key]
 
         for demo, arrays in [(demo, arrays) for demo in args.demos.split(",") for arrays in args.arrays.split(",")]:

@@ -82,7 +82,7 @@ pub(crate) enum Cloud<'a> {
     /// On a device.
     Device(There),
     /// On the devices of several ranks.
-    Ranks(OfRanks, Option<(&'a [f64], Targets<'a>)>),
+    Ranks(Box<OfRanks>, Option<(&'a [f64], Targets<'a>)>),
 }
 
 /// Points on a device.
@@ -199,7 +199,7 @@ impl<'a> Cloud<'a> {
         };
         let sources = JointPoints::new(sources, &messages, "sources")?;
         let targets = targets.map(|own| JointPoints::new(own, &messages, "targets")).transpose()?;
-        Ok(Cloud::Ranks(OfRanks { sources, targets, gathered: Arc::default() }, host))
+        Ok(Cloud::Ranks(Box::new(OfRanks { sources, targets, gathered: Arc::default() }), host))
     }
 
     /// Checks points, and leaves them on the host.

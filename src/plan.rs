@@ -216,7 +216,7 @@ impl Plan {
     /// [`describe`](Plan::describe) reports the order and the points for which it was measured. If the number of points
     /// doubles or halves, or if targets become separate points, a new plan is made. A given order stays. The old points
     /// and the new points are in memory at once. On several [`ranks`](Fmm::ranks) every call plans anew, and may choose
-    /// another method, but for fast methods on up to eight GPUs.
+    /// another method, but for fast methods on up to 32 GPUs.
     ///
     /// # Errors
     /// As [`Fmm::plan`].

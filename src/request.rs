@@ -71,9 +71,8 @@ pub struct Cuda {
     pub memory: Option<u64>,
 }
 
-/// Most ranks on GPUs that each hold the tree of all. With as many points each, tree and lists of all points take some 5 ms
-/// for each rank and 2²⁴ points, beside an evaluation of 41 ms (`runs/2026-11-25-h200x2`).
-const MOST_WITH_ONE_TREE: usize = 8;
+/// Most ranks on GPUs that each have the boxes of the tree of all: the shares that read a box are the bits of a number.
+const MOST_WITH_ONE_TREE: usize = u32::BITS as usize;
 
 /// Several NVIDIA GPUs of this machine as one backend ([`Cuda::devices`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -392,11 +391,12 @@ impl Fmm {
     /// same bits on any number of ranks. Method and order for a tolerance are those of one rank, too: errors are measured
     /// on one sample, and all ranks take the measurements of rank 0.
     ///
-    /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one. Up to eight ranks then hold the
-    /// points of all on each GPU, if its memory suffices and no [`exchange`](Fmm::exchange) is named.
+    /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one. Up to 32 ranks then have the
+    /// boxes of one tree on each GPU, if no [`exchange`](Fmm::exchange) is named. For a tolerance, each GPU also gets the points of
+    /// all while errors are measured. If memory does not suffice, points of the host are placed by trees of the host.
     ///
-    /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, attributes of sources, and arrays on a device where
-    /// GPUs do not hold the points of all.
+    /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, attributes of sources, and arrays on a device with
+    /// more ranks or a named exchange.
     pub fn ranks(mut self, world: &World) -> Self {
         self.world = (world.size() > 1).then(|| world.clone());
         self

@@ -103,6 +103,17 @@ __device__ void family(const Boxes& t, u32 p, const Children& children, const Ne
   }
 }
 
+// The ranges of targets of the boxes with a parent that has targets among first … end - 1, and of the root; other boxes get an
+// empty range. Lists made with these ranges have the rows of all boxes with such targets, and of their siblings.
+extern "C" __global__ void part_ranges(const Boxes* boxes, u32 count, u32 first, u32 end, uint2* ranges) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  const uint2 mine = t.target_range[b], above = t.target_range[b == 0 ? 0 : t.parent[b]];
+  const bool part = max(above.x, first) < min(above.y, end);
+  ranges[b] = part || b == 0 ? mine : make_uint2(mine.x, mine.x);
+}
+
 // The root is its own colleague, if it has sources. One thread.
 extern "C" __global__ void root_neighbours(const Boxes* boxes, Neighbours near) {
   colleague(near, 0, 0) = 0;

@@ -14,15 +14,15 @@ __device__ __forceinline__ u64 sources_of_row(const Boxes& t, const BoxRows& row
 }
 
 // Adds the work at each box with targets to the bin of its first target; bin i has the targets i · m / bins … of all m.
-// Prices: of a pair of U, of an edge of U, of an edge of V, of a point of an edge of W or X, of a leaf, of a target. One
-// warp per box.
-extern "C" __global__ void weigh(const Boxes* boxes, u32 count, BoxRows u, BoxRows v, BoxRows w, BoxRows x, u32 pair,
+// Prices: of a pair of U, of an edge of U, of an edge of V, of a point of an edge of W or X, of a leaf, of a target. Only
+// boxes whose first target is one of first … end - 1 count. One warp per box.
+extern "C" __global__ void weigh(const Boxes* boxes, u32 count, u32 first, u32 end, BoxRows u, BoxRows v, BoxRows w, BoxRows x, u32 pair,
                                  u32 near_edge, u32 far_edge, u32 point, u32 leaf, u32 target, u32 bins, u64* work) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count) return;
   const u64 targets = targets_in(t, b);
-  if (targets == 0) return;
+  if (targets == 0 || t.target_range[b].x < first || t.target_range[b].x >= end) return;
   const u64 near = sources_of_row(t, u, b), far = sources_of_row(t, x, b);
   if (lane_id() != 31) return;
   u64 sum = pair * targets * near + near_edge * length_of(u, b) + far_edge * length_of(v, b);
@@ -152,6 +152,15 @@ extern "C" __global__ void mark(const Boxes* boxes, u32 count, u32 kind, const u
     u32* const flag = flags + rows.data[e];
     if ((*flag & readers) != readers) atomicOr(flag, readers);
   }
+}
+
+// flags[b]: the bits that any of some arrays of n flags has for b.
+extern "C" __global__ void join_flags(const u32* all, u32 n, u32 arrays, u32* flags) {
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= n) return;
+  u32 bits = 0;
+  for (u32 k = 0; k < arrays; ++k) bits |= all[(u64)k * n + b];
+  flags[b] = bits;
 }
 
 // Flags of the boxes of one kind that a reader reads.

@@ -25,6 +25,7 @@ pub(crate) struct Link {
 /// A number that travels as its bytes.
 pub(crate) trait Number: DeviceRepr {}
 impl Number for f64 {}
+impl Number for u32 {}
 impl Number for u64 {}
 
 /// Address, bytes, context and event of a [`Parcel`], as a message has them.

@@ -3,6 +3,7 @@
 
 mod treecode;
 
+pub(crate) use treecode::treecode_of;
 pub use treecode::{Acceptance, treecode};
 
 use crate::cut::Cut;
@@ -10,9 +11,11 @@ use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::DeviceTree;
-use fmm_traits::Error;
 use fmm_traits::tree::{Edges, Lists};
+use fmm_traits::{Error, Messages};
 use fmm_tree::ListOptions;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
@@ -138,7 +141,12 @@ pub(crate) fn near_pairs_there(tree: &DeviceTree, lists: &DeviceLists) -> Result
 /// # Errors
 /// Errors of the device.
 pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Error> {
-    across(tree, options, |_, v| Ok(v))
+    uvwx_of(tree, &Scope::All, options)
+}
+
+/// [`uvwx`] for some targets.
+pub(crate) fn uvwx_of(tree: &DeviceTree, scope: &Scope, options: &ListOptions) -> Result<DeviceLists, Error> {
+    across(tree, scope, options, |_, v| Ok(v))
 }
 
 /// As [`uvwx`], with the distant V edges of siblings moved to their parent, as `fmm_tree::stencil119` makes them.
@@ -146,21 +154,38 @@ pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Err
 /// # Errors
 /// Errors of the device.
 pub fn stencil119(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Error> {
-    across(tree, options, |finder, v| finder.consolidated(&v))
+    stencil119_of(tree, &Scope::All, options)
+}
+
+/// [`stencil119`] for some targets.
+pub(crate) fn stencil119_of(tree: &DeviceTree, scope: &Scope, options: &ListOptions) -> Result<DeviceLists, Error> {
+    across(tree, scope, options, |finder, v| finder.consolidated(&v))
 }
 
 /// The lists by the U, V, W, X rules, with the edges of M2L that `far` makes of the V list.
 fn across(
     tree: &DeviceTree,
+    scope: &Scope,
     options: &ListOptions,
     far: impl FnOnce(&Finder, DeviceEdges) -> Result<DeviceEdges, Error>,
 ) -> Result<DeviceLists, Error> {
-    let (device, finder) = (&tree.device, Finder::new(tree)?);
+    let (device, finder) = (&tree.device, Finder::new(tree, scope)?);
     let (neighbours, lengths) = finder.families(tree)?;
     let [v, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options)?;
     let m2l = far(&finder, v)?;
     let [p2m, m2m, l2l, l2p] = finder.own([&m2l, &p2l, &m2p])?;
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
+}
+
+/// The targets for which lists are made.
+#[derive(Clone, Debug)]
+pub(crate) enum Scope {
+    /// All.
+    All,
+    /// An interval of the targets in tree order. Other ranks make lists for the other targets of the same tree at the same
+    /// time. Lists then have all edges of P2M and M2M, and of the other kinds the rows of boxes with targets of the interval.
+    /// Siblings of these boxes may have rows too.
+    Part { targets: Range<u32>, messages: Arc<dyn Messages> },
 }
 
 /// Colleagues and coarse neighbours of all boxes: see `lists.cu`.
@@ -184,18 +209,24 @@ struct Finder<'a> {
     /// The tree as kernels see it.
     boxes: Buffer<u64>,
     n: usize,
+    scope: &'a Scope,
+    /// The ranges of the targets of the scope, for as long as `boxes` are read.
+    _ranges: Option<Buffer<u32>>,
 }
 
 impl<'a> Finder<'a> {
-    fn new(tree: &'a DeviceTree) -> Result<Self, Error> {
-        let device = &tree.device;
-        Ok(Finder {
-            device,
-            primitives: Primitives::new(device)?,
-            kernels: ByItem::new(device, device.fixed("lists", programs::lists)?, BLOCK),
-            boxes: tree.described()?,
-            n: tree.len(),
-        })
+    fn new(tree: &'a DeviceTree, scope: &'a Scope) -> Result<Self, Error> {
+        let (device, n) = (&tree.device, tree.len());
+        let kernels = ByItem::new(device, device.fixed("lists", programs::lists)?, BLOCK);
+        let (mut boxes, mut some) = (tree.described()?, None);
+        if let Scope::Part { targets, .. } = scope {
+            let ranges: &Buffer<u32> = some.insert(device.alloc(2 * n, "targets of a rank")?);
+            let args = [(&boxes).into(), (n as u32).into(), targets.start.into(), targets.end.into(), ranges.into()];
+            // SAFETY: arguments as in lists.cu; there is a range for each box.
+            unsafe { kernels.threads("part_ranges", n, &args)? };
+            boxes = tree.boxes.described(device, (tree.corner, tree.side), ranges)?;
+        }
+        Ok(Finder { device, primitives: Primitives::new(device)?, kernels, boxes, n, scope, _ranges: some })
     }
 
     /// An array of zeros, one number per box.
@@ -275,20 +306,29 @@ impl<'a> Finder<'a> {
         Ok(m2l)
     }
 
+    /// Replaces a number by the least on any rank.
+    fn agree_on(&self, least: &mut Buffer<u32>) -> Result<(), Error> {
+        let Scope::Part { messages, .. } = self.scope else { return Ok(()) };
+        let mut mine = [-f64::from(self.device.download(least, "first level")?[0])];
+        messages.largest(&mut mine)?;
+        self.device.write(least, 0, &[-mine[0] as u32], "first level")
+    }
+
     /// The lists within a family or a leaf: P2M and M2M on the levels at or below the coarsest on which a multipole is
     /// read, and L2L and L2P for locals that have received something.
     fn own(&self, [m2l, p2l, m2p]: [&DeviceEdges; 3]) -> Result<[DeviceEdges; 4], Error> {
         let (boxes, n) = (Arg::from(&self.boxes), Arg::from(self.n as u32));
-        let first = self.device.upload(&[u8::MAX as u32], "first level")?;
+        let mut first = self.device.upload(&[u8::MAX as u32], "first level")?;
         let reached: Buffer<u8> = self.device.alloc(self.n, "boxes reached")?;
         let counts = [self.counts()?, self.counts()?, self.counts()?, self.counts()?];
-        let (up, down) = ([boxes, n, (&first).into()], [boxes, n, (&reached).into()]);
+        let (up, down) = ([boxes, n, Arg::from(&first)], [boxes, n, (&reached).into()]);
         let with = |common: [Arg; 3], rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
         let of = |i: usize| Arg::from(&counts[i]);
         let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
         unsafe {
             self.kernels.threads("first_level", self.n, &args)?;
+            self.agree_on(&mut first)?;
             self.kernels.threads("up_count", self.n, &with(up, &[of(0), of(1)]))?;
             let args = [boxes, n, (&m2l.starts).into(), (&p2l.starts).into(), (&reached).into()];
             self.kernels.threads("reach", self.n, &args)?;

@@ -407,6 +407,7 @@ pub(crate) fn split() -> Program {
 /// Edge lists.
 pub(crate) fn lists() -> Program {
     let entries = &[
+        "part_ranges",
         "root_neighbours",
         "family_neighbours",
         "rows_count",
@@ -523,6 +524,7 @@ pub(crate) fn shares() -> Program {
         "kept_fill",
         "renumber",
         "mark",
+        "join_flags",
         "marked",
         "part_keys",
         "part_ends",

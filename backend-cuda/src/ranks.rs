@@ -210,6 +210,8 @@ pub(crate) enum Row {
     Values,
     /// Coordinates on their way to the caller.
     Points,
+    /// Rows of a caller on their way to the ranks that own its points.
+    Adopted,
     /// Net strengths of boxes.
     Nets,
     /// Multipoles.
@@ -399,6 +401,58 @@ impl Ranks {
         self.exchange((Row::Ghosts, 0), &routes.ghosts, rows, Precision::F64)
     }
 
+    /// Rows of `width` numbers, one for each source of this rank's caller, go the way of strengths, and those of the sources
+    /// `own` into an array at an address. The tree has `n` sources. All ranks call it together.
+    pub fn adopt(
+        &self,
+        (given, precision, width): (u64, Precision, usize),
+        n: usize,
+        own: Range<usize>,
+        address: u64,
+    ) -> Result<(), Error> {
+        let Some(routes) = &self.routes else { return Ok(()) };
+        let (device, bytes) = (self.link.device(), width * precision.bytes());
+        let all: Buffer<u8> = device.alloc(n * bytes, "rows of other ranks")?;
+        let (from, to) = (Rows::all(Arg::address(given), width), Rows::all(Arg::address(all.address()), width));
+        self.carry((Row::Adopted, 0), &routes.strengths, (from, to), precision)?;
+        let some = all.address() + (own.start * bytes) as u64;
+        // SAFETY: the array of the caller has room for the own rows, which are among all.
+        unsafe { device.copy_bytes(some, address, own.len() * bytes, "rows of other ranks")? };
+        device.synchronize()?;
+        self.carried(Row::Adopted)
+    }
+
+    /// Copies rows of one array that travel in a round into rows of another.
+    fn carry(
+        &self,
+        key: (Row, usize),
+        round: &DeviceRound,
+        (from, to): (Rows, Rows),
+        precision: Precision,
+    ) -> Result<(), Error> {
+        let (device, bytes) = (self.link.device(), from.width * precision.bytes());
+        let pack = |slots: &Slots, at: u64| self.copy(Step::Pack, precision, from, slots, &[Arg::address(at)]);
+        let put = |slots: &Slots, at: u64| self.copy(Step::Put, precision, to, slots, &[0u32.into(), Arg::address(at)]);
+        let way = Way {
+            bytes: &|_, n| n * bytes,
+            pack: &|_, slots, at| pack(slots, at),
+            put: &|_, slots, _, at| put(slots, at),
+            keep: &|from, to| {
+                let kept: Buffer<u8> = device.alloc(from.len() * bytes, "rows of other ranks")?;
+                pack(from, kept.address())?;
+                put(to, kept.address())
+            },
+        };
+        self.travel(key, round, &way)
+    }
+
+    /// Frees the messages of a kind when all ranks have read them. The device has copied those of other ranks.
+    fn carried(&self, kind: Row) -> Result<(), Error> {
+        self.wait()?;
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, ..), _| *of != kind);
+        Ok(())
+    }
+
     /// The sources of this rank's caller, and its targets if they are separate points (else none), as rows of three
     /// coordinates: the way of strengths backwards, and the way of values.
     pub fn points_of_callers(&self, points: [&DevicePoints; 2], separate: bool) -> Result<[Vec<f64>; 2], Error> {
@@ -418,27 +472,10 @@ impl Ranks {
         let (device, what, mut all) = (self.link.device(), "points of callers", vec![0.0; 3 * n]);
         for axis in 0..3 {
             let there: Buffer<f64> = device.zeros(n, what)?;
-            let (from, to) = (Rows::all(points.axis(axis), 1), Rows::all((&there).into(), 1));
-            let pack =
-                |slots: &Slots, to: u64| self.copy(Step::Pack, Precision::F64, from, slots, &[Arg::address(to)]);
-            let put = |slots: &Slots, from: u64| {
-                self.copy(Step::Put, Precision::F64, to, slots, &[0u32.into(), Arg::address(from)])
-            };
-            let way = Way {
-                bytes: &|_, n| n * size_of::<f64>(),
-                pack: &|_, slots, to| pack(slots, to),
-                put: &|_, slots, _, from| put(slots, from),
-                keep: &|from, to| {
-                    let kept: Buffer<f64> = device.alloc(from.len(), what)?;
-                    pack(from, kept.address())?;
-                    put(to, kept.address())
-                },
-            };
-            self.travel((Row::Points, axis), round, &way)?;
-            // Other ranks read the messages of this rank until all have them.
+            let rows = (Rows::all(points.axis(axis), 1), Rows::all((&there).into(), 1));
+            self.carry((Row::Points, axis), round, rows, Precision::F64)?;
             let found = device.download_range(&there, 0..n, what)?;
-            self.wait()?;
-            self.packed.lock().unwrap_or_else(PoisonError::into_inner).retain(|(kind, ..), _| *kind != Row::Points);
+            self.carried(Row::Points)?;
             all.iter_mut().skip(axis).step_by(3).zip(found).for_each(|(to, x)| *to = x);
         }
         Ok(all)

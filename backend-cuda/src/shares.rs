@@ -17,13 +17,13 @@ mod routes;
 use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
-use crate::lists::{DeviceEdges, DeviceLists, filled};
+use crate::lists::{DeviceEdges, DeviceLists, Scope, filled};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
 use crate::tree::{DevicePoints, DeviceTree};
-use fmm_traits::Error;
 use fmm_traits::tree::NONE;
+use fmm_traits::{Error, Messages};
 use std::sync::Arc;
 
 /// Threads per block.
@@ -107,20 +107,52 @@ enum Kind {
     Several,
 }
 
-/// The share of this rank in a tree with its lists. `own` has the order of the own sources and, if they are separate points, of
-/// the own targets.
+/// The order of the own points of a rank in a tree of all points, and the parts of the targets for which ranks make lists before
+/// shares are known.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// Of the own sources and, if they are separate points, of the own targets.
+    pub own: Vec<OwnOrder>,
+    pub cuts: Vec<Cut>,
+    pub messages: Arc<dyn Messages>,
+}
+
+impl Parts {
+    /// Parts of equal numbers of targets.
+    pub fn new(tree: &DeviceTree, own: Vec<OwnOrder>, messages: &Arc<dyn Messages>) -> Result<Self, Error> {
+        Ok(Parts { own, cuts: equal_cuts(tree, messages.size())?, messages: messages.clone() })
+    }
+    /// The targets of this rank's part.
+    pub fn scope(&self) -> Scope {
+        part(&self.cuts, &self.messages)
+    }
+}
+
+/// The targets of this rank between cuts.
+fn part(cuts: &[Cut], messages: &Arc<dyn Messages>) -> Scope {
+    let me = messages.rank();
+    Scope::Part { targets: cuts[me][1]..cuts[me + 1][1], messages: messages.clone() }
+}
+
+/// The share of this rank in a tree. `lists` are those of its part, and `make` makes lists for other targets.
 pub(crate) fn share(
     mut tree: DeviceTree,
-    lists: DeviceLists,
-    own_order: &[OwnOrder],
+    mut lists: DeviceLists,
+    parts: &Parts,
     with: &Sharing,
+    make: impl FnOnce(&DeviceTree, &Scope) -> Result<DeviceLists, Error>,
 ) -> Result<(DeviceTree, DeviceLists, Share), Error> {
-    let messages = with.sources.messages();
+    let Parts { own: own_order, cuts, messages } = parts;
     let (device, me) = (tree.device.clone(), messages.rank());
     let (boxes, points) = (tree.len(), tree.sources.len().max(tree.targets.len()));
     let mut cutter = Cutter::new(&tree, messages.size(), me)?;
-    let (work, imbalance) = cutter.cut(&tree, &lists, with)?;
-    let (read, near) = (cutter.read(&lists)?, cutter.near(&lists)?);
+    let (work, imbalance) = cutter.cut(&tree, (&lists, cuts), with)?;
+    if cutter.cuts != *cuts {
+        drop(lists);
+        lists = make(&tree, &part(&cutter.cuts, messages))?;
+    }
+    let link = Link::new(&device, messages.clone());
+    let (read, near) = (cutter.read(&link, &lists)?, cutter.near(&link, &lists)?);
     let own = cutter.own(&tree, [&read, &near])?;
     let multipoles = cutter.round(|reader, owner| own.slots(&cutter.owned(&read, reader, owner)?))?;
     let [p2m, m2m] = own.kept(Kind::Sources, [&lists.p2m, &lists.m2m])?;
@@ -160,7 +192,7 @@ pub(crate) fn share(
     };
     let given = [&with.sources, with.targets()].map(|points| points.counts()[me]);
     let routes = DeviceRoutes { given, strengths: strengths.round(), ghosts: DeviceRound::default(), values };
-    let ranks = Ranks::of_share(Link::new(&device, messages.clone()), own.len(), multipoles, after, routes)?;
+    let ranks = Ranks::of_share(link, own.len(), multipoles, after, routes)?;
     let first = with.targets.is_none().then_some(0);
     let mine = Some(Mine { targets, sources, boxes, points });
     let (sources, ranks) = (Some(all_sources), Some(ranks));
@@ -214,9 +246,15 @@ impl Cutter {
         [(&self.boxes).into(), n, kind, (&self.cuts_there).into(), shares, share]
     }
 
-    /// Cuts the targets so that the work of each share is in proportion to the speed of its rank. Returns the work of this
-    /// rank in seconds, and the imbalance.
-    fn cut(&mut self, tree: &DeviceTree, lists: &DeviceLists, with: &Sharing) -> Result<(f64, f64), Error> {
+    /// Cuts the targets so that the work of each share is in proportion to the speed of its rank. `lists` are those of the
+    /// boxes with targets of this rank's part of `parts`, which cut the targets too. Returns the work of this rank in seconds,
+    /// and the imbalance. All ranks call it together.
+    fn cut(
+        &mut self,
+        tree: &DeviceTree,
+        (lists, parts): (&DeviceLists, &[Cut]),
+        with: &Sharing,
+    ) -> Result<(f64, f64), Error> {
         let (device, ranks, m) = (self.device.clone(), self.shares, tree.targets.len());
         let bins = m.clamp(1, MAX_BINS);
         let Works { pair, near_edge, far_edge, far_point, leaf, target } = with.works;
@@ -227,43 +265,27 @@ impl Cutter {
         let rows = |edges: &DeviceEdges| Arg::from((&edges.starts, &edges.sources));
         let kinds = [&lists.p2p, &lists.m2l, &lists.m2p, &lists.p2l].map(rows);
         let of = [Arg::from(&self.boxes), (self.n as u32).into()];
+        let part = [parts[self.me], parts[self.me + 1]].map(|[_, target]| Arg::from(target));
         // SAFETY: arguments as in shares.cu; there is a row for each box, and a bin for each first target.
         unsafe {
-            self.kernels.warps(
-                "weigh",
-                self.n,
-                &[&of[..], &kinds, &prices, &[(bins as u32).into(), (&work).into()]].concat(),
-            )?;
+            let bins = [(bins as u32).into(), (&work).into()];
+            self.kernels.warps("weigh", self.n, &[&of[..], &part, &kinds, &prices, &bins].concat())?;
         }
-        let work = device.download(&work, "work of targets")?;
+        let work = summed(&**with.sources.messages(), device.download_range(&work, 0..bins, "work of targets")?)?;
         let bounds = bounds(&work, &with.speeds);
         let seconds =
             |k: usize| work[bounds[k]..bounds[k + 1]].iter().map(|&w| w as f64).sum::<f64>() * largest / LARGEST_PRICE;
         let wanted: Vec<u32> = bounds[1..ranks].iter().map(|bin| (bin * m).div_ceil(bins) as u32).collect();
-        let wanted_there = device.upload(&wanted, "cuts")?;
-        let (first_targets, first_sources) = (device.nones(ranks - 1, "cuts")?, device.nones(ranks - 1, "cuts")?);
-        let count = Arg::from((ranks - 1) as u32);
-        // SAFETY: as above; there is a number for each cut.
-        unsafe {
-            let args = [(&wanted_there).into(), count, (&first_targets).into()];
-            self.kernels.threads("first_targets", self.n, &[&of[..], &args].concat())?;
-            let args = [(&first_targets).into(), count, (&first_sources).into()];
-            self.kernels.threads("first_sources", self.n, &[&of[..], &args].concat())?;
-        }
-        let targets = device.download_range(&first_targets, 0..ranks - 1, "cuts")?;
-        let sources = device.download_range(&first_sources, 0..ranks - 1, "cuts")?;
-        let end = [tree.sources.len() as u32, m as u32];
-        self.cuts = vec![[0, 0]];
-        self.cuts.extend(sources.iter().zip(&targets).map(|(&s, &t)| if t == NONE { end } else { [s, t] }));
-        self.cuts.push(end);
+        self.cuts = cuts(tree, &self.boxes, &wanted)?;
         device.write(&mut self.cuts_there, 0, self.cuts.as_flattened(), "cuts")?;
         let fastest = (0..ranks).map(|k| seconds(k) / with.speeds[k]).fold(0.0, f64::max);
         let perfect = (0..ranks).map(seconds).sum::<f64>() / with.speeds.iter().sum::<f64>();
         Ok((seconds(self.me), if perfect > 0.0 { fastest / perfect } else { 1.0 }))
     }
 
-    /// The boxes that shares read, as flags: bit k is set if a row of a box of the kind of share k names the box.
-    fn marked<const K: usize>(&self, rows: [(Kind, &DeviceEdges); K]) -> Result<Buffer<u32>, Error> {
+    /// The boxes that shares read, as flags: bit k is set if a row of a box of the kind of share k names the box. Each rank marks
+    /// what its rows name. All ranks call it together.
+    fn marked<const K: usize>(&self, link: &Link, rows: [(Kind, &DeviceEdges); K]) -> Result<Buffer<u32>, Error> {
         let flags = self.device.zeros(self.n, "boxes of other ranks")?;
         let [boxes, n] = [Arg::from(&self.boxes), (self.n as u32).into()];
         let [cuts, shares] = [Arg::from(&self.cuts_there), (self.shares as u32).into()];
@@ -273,18 +295,24 @@ impl Cutter {
             // SAFETY: arguments as in shares.cu; there is a flag for each box, with a bit for each share.
             unsafe { self.kernels.warps("mark", self.n, &args)? };
         }
+        if self.shares == 1 {
+            return Ok(flags);
+        }
+        let (all, _) = link.gathered(&flags, "boxes of other ranks")?;
+        // SAFETY: as above; there are flags of all shares.
+        unsafe { self.kernels.threads("join_flags", self.n, &[(&all).into(), n, shares, (&flags).into()])? };
         Ok(flags)
     }
 
     /// The boxes whose multipoles each share reads: those that its M2L and M2P edges name, and children of boxes with
     /// sources of several shares.
-    fn read(&self, lists: &DeviceLists) -> Result<Buffer<u32>, Error> {
-        self.marked([(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)])
+    fn read(&self, link: &Link, lists: &DeviceLists) -> Result<Buffer<u32>, Error> {
+        self.marked(link, [(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)])
     }
 
     /// The boxes whose sources each share reads: those that its P2P and P2L edges name.
-    fn near(&self, lists: &DeviceLists) -> Result<Buffer<u32>, Error> {
-        self.marked([(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)])
+    fn near(&self, link: &Link, lists: &DeviceLists) -> Result<Buffer<u32>, Error> {
+        self.marked(link, [(Kind::Targets, &lists.p2p), (Kind::Targets, &lists.p2l)])
     }
 
     /// The boxes that `reader` reads, all of whose sources belong to `owner`.
@@ -311,6 +339,47 @@ impl Cutter {
         }
         Ok(round)
     }
+}
+
+/// The sums of the numbers of all ranks. All ranks call it together.
+pub(crate) fn summed(messages: &dyn Messages, mut numbers: Vec<u64>) -> Result<Vec<u64>, Error> {
+    let came = messages.give(numbers.iter().flat_map(|n| n.to_ne_bytes()).collect())?;
+    for message in came.iter().filter(|message| !message.is_empty()) {
+        let (words, _) = message.as_chunks::<8>();
+        numbers.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(u64::from_ne_bytes(*word)));
+    }
+    Ok(numbers)
+}
+
+/// A first source and a first target, in tree order.
+pub(crate) type Cut = [u32; 2];
+
+/// Cuts of equal numbers of targets between the leaves of a tree: the first source and the first target of each of some parts,
+/// then the numbers of both.
+pub(crate) fn equal_cuts(tree: &DeviceTree, parts: usize) -> Result<Vec<Cut>, Error> {
+    let wanted: Vec<u32> = (1..parts).map(|k| (tree.targets.len() * k / parts) as u32).collect();
+    cuts(tree, &tree.described()?, &wanted)
+}
+
+/// Cuts at the next leaves with targets behind some targets.
+fn cuts(tree: &DeviceTree, boxes: &Buffer<u64>, wanted: &[u32]) -> Result<Vec<Cut>, Error> {
+    let (device, n, what) = (&tree.device, wanted.len(), "cuts");
+    let kernels = ByItem::new(device, device.fixed("shares", programs::shares)?, BLOCK);
+    let there = device.upload(wanted, what)?;
+    let (first_targets, first_sources) = (device.nones(n, what)?, device.nones(n, what)?);
+    let (of, count) = ([Arg::from(boxes), (tree.len() as u32).into()], Arg::from(n as u32));
+    // SAFETY: arguments as in shares.cu; there is a number for each cut.
+    unsafe {
+        let args = [(&there).into(), count, (&first_targets).into()];
+        kernels.threads("first_targets", tree.len(), &[&of[..], &args].concat())?;
+        let args = [(&first_targets).into(), count, (&first_sources).into()];
+        kernels.threads("first_sources", tree.len(), &[&of[..], &args].concat())?;
+    }
+    let targets = device.download_range(&first_targets, 0..n, what)?;
+    let sources = device.download_range(&first_sources, 0..n, what)?;
+    let end = [tree.sources.len() as u32, tree.targets.len() as u32];
+    let between = sources.iter().zip(&targets).map(|(&s, &t)| if t == NONE { end } else { [s, t] });
+    Ok([[0, 0]].into_iter().chain(between).chain([end]).collect())
 }
 
 /// The first bin of each rank, then the number of bins, if each gets work in proportion to its speed.

@@ -5,12 +5,14 @@ use crate::cut::Cut;
 use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
 use crate::joint::{JointPoints, JointTree, OwnOrder, build_joint};
-use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs_there, stencil119, treecode, uvwx};
+use crate::lists::{
+    Acceptance, DeviceEdges, DeviceLists, Scope, near_pairs_there, stencil119_of, treecode_of, uvwx_of,
+};
 use crate::plan::{Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::ranks::Routes;
-use crate::shares::{Share, Sharing, share};
+use crate::shares::{Parts, Share, Sharing, share, summed};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
@@ -65,15 +67,15 @@ impl Settings {
 
     /// The edge lists of the policy. Pairs nearer than `near` must be summed directly, so a treecode accepts no box
     /// that is nearer.
-    fn lists_of(&self, tree: &DeviceTree, near: f64) -> Result<DeviceLists, Error> {
+    fn lists_of(&self, tree: &DeviceTree, scope: &Scope, near: f64) -> Result<DeviceLists, Error> {
         let theta = match self.policy {
-            Policy::Uvwx => return uvwx(tree, &self.lists),
-            Policy::Stencil119 => return stencil119(tree, &self.lists),
+            Policy::Uvwx => return uvwx_of(tree, scope, &self.lists),
+            Policy::Stencil119 => return stencil119_of(tree, scope, &self.lists),
             Policy::Treecode { theta } => theta,
         };
         let (_, _, [sphere, cube]) = self.key();
         let options = TreecodeOptions { theta, m2p_min_sources: self.lists.m2p_min_sources };
-        treecode(tree, &options, Acceptance { sphere, cube, near })
+        treecode_of(tree, scope, &options, Acceptance { sphere, cube, near })
     }
 }
 
@@ -165,6 +167,13 @@ pub trait DeviceSolver: DeviceSums {
     /// # Errors
     /// Errors of the device.
     fn owned(&self) -> Result<Vec<u32>, Error>;
+    /// Moves rows of `width` numbers, one for each source of the caller, in the order of `stream`, to the ranks that own the
+    /// sources. Returns the rows of the sources that this rank owns, in tree order; on one rank, of all. All ranks call it
+    /// together. Waits.
+    ///
+    /// # Errors
+    /// [`Error::Array`] for an array of another device, and errors of the device.
+    fn adopt(&self, rows: &DeviceArray, width: usize, stream: &DeviceStream) -> Result<DeviceArray, Error>;
     /// The report of the tree.
     fn report(&self) -> &BuildReport;
     /// Seconds of planning.
@@ -189,8 +198,8 @@ pub struct Placed {
     min_side: f64,
     seconds: f64,
     arranged: Option<Arranged>,
-    /// The order of the own points, if the others are on other ranks.
-    own: Vec<OwnOrder>,
+    /// What this rank has of the points and lists, if other ranks have the others.
+    parts: Option<Parts>,
 }
 
 /// Edge lists with what they were made for.
@@ -223,7 +232,7 @@ impl Placed {
         let (tree, report) = build_reported(device, sources, targets, options)?;
         device.synchronize()?;
         let seconds = start.elapsed().as_secs_f64();
-        Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, own: Vec::new() })
+        Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, parts: None })
     }
 
     /// Copies a tree with its lists from the host. The lists serve any settings. If the tree is
@@ -244,7 +253,7 @@ impl Placed {
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
-        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, own: Vec::new() })
+        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, parts: None })
     }
 
     /// Builds the tree of the points of all ranks, of which each rank has its own, for [`share`](Placed::share). `None` if so
@@ -264,9 +273,9 @@ impl Placed {
         let Some(JointTree { tree, report, own }) = build_joint(device, sources, targets, options)? else {
             return Ok(None);
         };
-        device.synchronize()?;
+        let parts = Some(Parts::new(&tree, own, sources.messages())?);
         let seconds = start.elapsed().as_secs_f64();
-        Ok(Some(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, own }))
+        Ok(Some(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, parts }))
     }
 
     /// Of the points of a [`joint`](Placed::joint) tree: the mean over all targets of ρ^(2·`half_power`), as
@@ -276,10 +285,10 @@ impl Placed {
     /// # Errors
     /// Errors of the device, and those of other ranks.
     pub fn corners(&self, targets: &JointPoints, half_power: u32) -> Result<f64, Error> {
-        let of_sources = self.own.len() < 2;
-        match self.own.last() {
-            Some(own) => own.corners(&self.tree, targets, of_sources, half_power),
-            None => Ok(0.0),
+        match self.parts.as_ref().map(|parts| &parts.own[..]) {
+            Some([own]) => own.corners(&self.tree, targets, true, half_power),
+            Some([_, own]) => own.corners(&self.tree, targets, false, half_power),
+            _ => Ok(0.0),
         }
     }
 
@@ -335,7 +344,7 @@ impl Placed {
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
         let seconds = start.elapsed().as_secs_f64();
-        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, own: Vec::new() })
+        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, parts: None })
     }
 
     /// Keeps the share of this rank of a tree that all ranks have, with the lists for `settings`, and brings the points that
@@ -345,30 +354,43 @@ impl Placed {
     /// # Errors
     /// Errors of the device, and those of other ranks.
     pub fn share(mut self, settings: &Settings, with: &Sharing) -> Result<(Placed, Share), Error> {
-        self.arrange(settings)?;
-        let start = Instant::now();
-        let Placed { tree, report, min_side, seconds, arranged, mut own } = self;
-        let Arranged { lists, seconds: listed, .. } = arranged.expect("just made");
-        if own.is_empty() {
+        if self.parts.is_none() {
+            let (tree, mut own) = (&self.tree, Vec::new());
             for (points, joint) in [(&tree.sources, Some(&with.sources)), (&tree.targets, with.targets.as_ref())] {
                 let rows = joint.map(|joint| joint.of_rank(joint.messages().rank()));
                 own.extend(rows.map(|rows| OwnOrder::of_whole(&tree.device, points, rows)).transpose()?);
             }
+            self.parts = Some(Parts::new(tree, own, with.sources.messages())?);
+            self.arranged = None;
         }
-        let (tree, lists, share) = share(tree, lists, &own, with)?;
+        self.arrange(settings)?;
+        let start = Instant::now();
+        let Placed { tree, report, min_side, seconds, arranged, parts } = self;
+        let Arranged { lists, seconds: listed, .. } = arranged.expect("just made");
+        let make = |tree: &DeviceTree, scope: &Scope| settings.lists_of(tree, scope, min_side);
+        let (tree, lists, share) = share(tree, lists, &parts.expect("just made"), with, make)?;
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let arranged = Arranged { key: None, lists, near_pairs, seconds: listed + start.elapsed().as_secs_f64() };
-        Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged), own: Vec::new() }, share))
+        Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged), parts: None }, share))
     }
 
-    /// Sizes of the tree and of the lists for `settings`.
+    /// Sizes of the tree and of the lists for `settings`. Of a [`joint`](Placed::joint) tree, all ranks call it together, and
+    /// get the sums over all ranks.
     ///
     /// # Errors
     /// Errors of the device.
     pub fn counts(&mut self, settings: &Settings) -> Result<Counts, Error> {
         let counts = self.sizes(settings)?;
         let pairs = &self.arranged.as_ref().expect("made above").near_pairs;
-        Ok(Counts { near_pairs: self.tree.device.download(pairs, "pairs")?[0], ..counts })
+        let counts = Counts { near_pairs: self.tree.device.download(pairs, "pairs")?[0], ..counts };
+        let Some(parts) = &self.parts else { return Ok(counts) };
+        // Each rank has all edges of P2M and M2M, and those of the others that end in its part.
+        let [p2m, m2m, rest @ ..] = counts.edges;
+        let mine = rest.iter().map(|&edges| edges as u64).chain([counts.near_pairs]).collect();
+        let sums = summed(&*parts.messages, mine)?;
+        let rest = |k: usize| sums[k] as usize;
+        let edges = [p2m, m2m, rest(0), rest(1), rest(2), rest(3), rest(4), rest(5)];
+        Ok(Counts { near_pairs: sums[6], edges, ..counts })
     }
 
     /// [`counts`](Placed::counts) without the number of pairs, for which the host waits.
@@ -400,7 +422,8 @@ impl Placed {
         if self.arranged.as_ref().is_none_or(|a| a.key.is_some_and(|made| made != key)) {
             self.arranged = None;
             let start = Instant::now();
-            let lists = settings.lists_of(&self.tree, self.min_side)?;
+            let scope = self.parts.as_ref().map_or(Scope::All, Parts::scope);
+            let lists = settings.lists_of(&self.tree, &scope, self.min_side)?;
             let near_pairs = near_pairs_there(&self.tree, &lists)?;
             let seconds = start.elapsed().as_secs_f64();
             self.arranged = Some(Arranged { key: Some(key), lists, near_pairs, seconds });
@@ -613,6 +636,18 @@ impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
         let tree = plan.tree();
         let range = tree.share().map_or(0..tree.sources.len(), |share| share.sources.clone());
         self.device.download_range(&tree.sources.order, range, "order of points")
+    }
+    fn adopt(&self, rows: &DeviceArray, width: usize, stream: &DeviceStream) -> Result<DeviceArray, Error> {
+        rows.is_on("rows", &self.device)?;
+        let plan = self.plan();
+        let (tree, handle) = (plan.tree(), stream.on(&self.device)?);
+        let Some((ranks, share)) = tree.ranks().zip(tree.share()) else { return Ok(rows.clone()) };
+        let own = share.sources.clone();
+        let to = DeviceArray::room(&self.device, own.len() * width, rows.precision())?;
+        let given = (rows.address(), rows.precision(), width);
+        // SAFETY: the stream belongs to this device, as checked, and lives by the promise of its type.
+        unsafe { self.device.within(handle, || ranks.adopt(given, tree.sources.len(), own, to.address()))? };
+        Ok(to)
     }
     fn report(&self) -> &BuildReport {
         &self.report

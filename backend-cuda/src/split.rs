@@ -307,8 +307,13 @@ impl Boxes {
         ]
     }
 
-    /// The boxes as kernels see them, with the root cube: `Boxes` of `boxes.cuh`.
-    pub fn described(&self, device: &Device, corner: [f64; 3], side: f64) -> Result<Buffer<u64>, Error> {
+    /// The boxes as kernels see them, with the root cube: `Boxes` of `boxes.cuh`. `target_range` are their ranges of targets.
+    pub fn described(
+        &self,
+        device: &Device,
+        (corner, side): ([f64; 3], f64),
+        target_range: &Buffer<u32>,
+    ) -> Result<Buffer<u64>, Error> {
         let all = [
             self.parent.address(),
             self.child_start.address(),
@@ -316,7 +321,7 @@ impl Boxes {
             self.level.address(),
             self.anchor.address(),
             self.source_range.address(),
-            self.target_range.address(),
+            target_range.address(),
             corner[0].to_bits(),
             corner[1].to_bits(),
             corner[2].to_bits(),

@@ -438,7 +438,7 @@ impl DeviceTree {
     }
     /// The tree as kernels see it: `Boxes` of `boxes.cuh`.
     pub(crate) fn described(&self) -> Result<Buffer<u64>, Error> {
-        self.boxes.described(&self.device, self.corner, self.side)
+        self.boxes.described(&self.device, (self.corner, self.side), &self.boxes.target_range)
     }
     /// Bytes of device memory held.
     pub(crate) fn bytes(&self) -> u64 {

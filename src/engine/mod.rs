@@ -35,7 +35,7 @@ use crate::probe::sample::Sample;
 use crate::probe::sampled::Sampled;
 use crate::request::{Fmm, Method};
 use crate::variant::Truncation;
-use backend_cuda::DeviceSums;
+use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
 use fmm_families::Facts;
 use fmm_traits::{Error, Policy, Precision, Solver, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
@@ -135,6 +135,10 @@ pub(crate) trait Engine: Send + Sync {
     /// the sources that this rank owns, in tree order. If each rank owns its own sources, the rows stay as they are.
     fn adopt(&self, rows: &[f64], _width: usize) -> Result<Vec<f64>, Error> {
         Ok(rows.to_vec())
+    }
+    /// [`adopt`](Self::adopt) for rows on the device of this rank, in the order of a stream.
+    fn adopt_on_device(&self, rows: &DeviceArray, _: usize, _: &DeviceStream) -> Result<DeviceArray, Error> {
+        Ok(rows.clone())
     }
     /// The parts of several devices in a sum of this process; empty for others.
     fn on_devices(&self) -> Vec<RanksReport> {

@@ -47,7 +47,8 @@ pub struct RanksReport {
     pub messages: usize,
     /// Multipoles in these messages.
     pub rows: usize,
-    /// Bytes of these multipoles, and of the strengths of sources that are ghosts elsewhere.
+    /// Bytes of these multipoles, and of the strengths of sources that are ghosts elsewhere. On GPUs that share a tree, also of
+    /// the strengths of sources that other ranks own.
     pub bytes: u64,
     /// Forecast seconds of this rank's work, on one core or on its GPU; 0 for direct sums, which have no forecast.
     pub work: f64,

@@ -9,7 +9,7 @@ use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::sample::Sample;
 use crate::request::{Cuda, Fmm};
-use backend_cuda::{DeviceSums, Share, Sharing, Works};
+use backend_cuda::{DeviceArray, DeviceStream, DeviceSums, Share, Sharing, Works};
 use fmm_dist::{Strategy, World};
 use fmm_traits::{Error, StageSeconds, Targets};
 
@@ -203,6 +203,9 @@ impl Engine for Shares {
         let came: Vec<Vec<f64>> = self.world.all_to_all(given)?;
         let mut rest: Vec<_> = came.iter().map(|rows| rows.chunks_exact(width.max(1))).collect();
         Ok(holders.iter().flat_map(|&holder| rest[holder].next().unwrap_or_default()).copied().collect())
+    }
+    fn adopt_on_device(&self, rows: &DeviceArray, width: usize, stream: &DeviceStream) -> Result<DeviceArray, Error> {
+        self.inner.adopt(rows, width, stream)
     }
     /// Boxes are those of all ranks, edges those of this rank.
     fn mesh(&self) -> Mesh {

@@ -10,6 +10,7 @@ use crate::engine::Placed;
 use crate::request::Fmm;
 use crate::validate;
 use crate::variant::Translation;
+use backend_cuda::{DeviceArray, DeviceStream};
 use fmm_dist::World;
 use fmm_traits::{Error, Targets};
 use std::time::Instant;
@@ -49,15 +50,46 @@ impl Plan {
     /// [`Error::Shape`] if there is not a row for each source, and the errors of other ranks.
     pub fn adopt(&self, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
         self.jointly(|| {
-            let expected = self.n_sources * width;
-            if rows.len() != expected {
-                let why = "sources × numbers of a row".to_string();
-                return Err(Error::Shape { array: "rows", found: rows.len(), expected, why });
-            }
+            self.rows_of_sources(rows.len(), width)?;
             let Some(world) = &self.request.world else { return Ok(rows.to_vec()) };
             world.agree(&[("the numbers of a row", width.to_string())])?;
             self.engine.as_ref().map_or(Ok(rows.to_vec()), |engine| engine.adopt(rows, width))
         })
+    }
+
+    /// [`adopt`](Plan::adopt) for rows on the device of this rank. The call comes after the work that is already in `stream`, and
+    /// waits. The returned array belongs to the device of the rank.
+    ///
+    /// # Errors
+    /// As there; [`Error::Unsupported`] if the points are not on devices, [`Error::Array`] for an array of another device, and
+    /// errors of the device.
+    pub fn adopt_on_device(
+        &self,
+        rows: &DeviceArray,
+        width: usize,
+        stream: &DeviceStream,
+    ) -> Result<DeviceArray, Error> {
+        self.jointly(|| {
+            if !self.on_device {
+                let reason = "the points are on the host, and so must be the rows: use adopt".to_string();
+                return Err(Error::Unsupported { operation: "adopt_on_device", reason });
+            }
+            self.rows_of_sources(rows.len(), width)?;
+            let Some(world) = &self.request.world else { return Ok(rows.clone()) };
+            let kind = format!("{width} numbers in {}", rows.precision().name());
+            world.agree(&[("the numbers of a row", kind)])?;
+            self.engine.as_ref().map_or(Ok(rows.clone()), |engine| engine.adopt_on_device(rows, width, stream))
+        })
+    }
+
+    /// Checks that there is a row of `width` numbers for each source.
+    fn rows_of_sources(&self, found: usize, width: usize) -> Result<(), Error> {
+        let expected = self.n_sources * width;
+        if found == expected {
+            return Ok(());
+        }
+        let why = "sources × numbers of a row".to_string();
+        Err(Error::Shape { array: "rows", found, expected, why })
     }
 
     /// An error on several ranks, or on several GPUs.

@@ -102,6 +102,48 @@ fn rows_move_to_the_owners_of_sources() {
     crate::ranks::rows_move_to_owners(&request, &x, &q, &one.potential, &[1, 0, 3]);
 }
 
+/// The same on arrays of the device. In the second cloud so many points share a place that their keys do not tell the boxes.
+#[test]
+#[ignore = "needs a GPU"]
+fn rows_on_devices_move_to_the_owners_of_sources() {
+    let (n, q) = (1500, strengths(1500, 6));
+    let mut crowded = CloudKind::Ellipsoid.points(n, 5);
+    let place = [crowded[0], crowded[1], crowded[2]];
+    crowded[..3 * 50].as_chunks_mut::<3>().0.iter_mut().for_each(|point| *point = place);
+    for x in [CloudKind::Ellipsoid.points(n, 5), crowded] {
+        let request =
+            Fmm::new(Laplace).method(Method::EquivalentDensities).order(3).ncrit(20).backend(Cuda::default());
+        let one = request.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+        let numbers: Vec<f64> = (0..n).map(|i| i as f64).collect();
+        let parts = threads(3, |world: World| {
+            let mine = n * world.rank() / 3..n * (world.rank() + 1) / 3;
+            let array = |x: &[f64], width: usize| Cuda::default().array(&x[width * mine.start..width * mine.end]);
+            let (null, request) = (DeviceStream::Null, request.clone().ranks(&world));
+            let plan = request.plan_on_device(&array(&x, 3)?, None, &null)?;
+            let moved = |x: &[f64], width: usize| plan.adopt_on_device(&array(x, width)?, width, &null);
+            let (points, strengths, numbers) = (moved(&x, 3)?, moved(&q, 1)?, moved(&numbers, 1)?);
+            let narrow: Vec<f32> = q[mine.clone()].iter().map(|&q| q as f32).collect();
+            let narrow = plan.adopt_on_device(&Cuda::default().array(&narrow)?, 1, &null)?.download::<f32>()?;
+            assert!(narrow.iter().zip(strengths.download::<f64>()?).all(|(narrow, q)| *narrow == q as f32));
+            let e = plan.adopt_on_device(&array(&q, 1)?, 2, &null).unwrap_err();
+            assert!(matches!(&e, Error::Rank { rank: 0, error } if matches!(**error, Error::Shape { array: "rows", .. })));
+            let plan = request.plan_on_device(&points, None, &null)?;
+            let out = plan.device_output::<f64>()?;
+            plan.apply_on_device(&strengths, &out, &null)?;
+            let owned = plan.describe().ranks.map(|ranks| ranks.owned_sources);
+            Ok::<_, Error>((owned, numbers.download::<f64>()?, out.download::<f64>()?.potential))
+        });
+        let mut rows = 0;
+        for part in parts {
+            let (owned, numbers, potential) = part.unwrap().unwrap();
+            assert_eq!(owned, Some(numbers.len()));
+            rows += numbers.len();
+            assert!(numbers.iter().zip(potential).all(|(&row, value)| value == one.potential[row as usize]));
+        }
+        assert_eq!(rows, n);
+    }
+}
+
 /// Ranks that share a device, and several devices of this machine if there are some, sum as one device.
 #[test]
 #[ignore = "needs a GPU"]

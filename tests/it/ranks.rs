@@ -555,8 +555,14 @@ fn the_command_gives_the_bits_of_one_rank() {
     }
     let (_, found) = run("some.npz", "--ranks 3 --speeds 1,2,0.5");
     assert_eq!(found, arrays);
+    // Ranks that own all their points sum at as many points as before.
+    let args = ["run", "--demo", "uniform", "--n", "2000", "--ranks", "3", "--adopt", "--verify", "100", "--json"];
+    let adopted = json(&args);
+    assert_eq!(adopted["n_sources"], 2000);
     for (options, said) in [
         (&["--exchange", "direct"][..], "exchanges nothing"),
+        (&["--adopt"], "one rank owns all points"),
+        (&["--ranks", "2", "--adopt", "--out", "x.npz"], "order of the owners"),
         (&["--speeds", "1"], "there is one rank"),
         (&["--ranks", "3", "--speeds", "1,2"], "2 numbers for 3 ranks"),
     ] {

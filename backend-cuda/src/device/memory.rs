@@ -220,6 +220,18 @@ impl Device {
         copied.map_err(|e| failed(what, e))
     }
 
+    /// Enqueues a copy of bytes from one address to another.
+    ///
+    /// # Safety
+    /// Both are addresses of as many bytes of this device.
+    pub(crate) unsafe fn copy_bytes(&self, from: u64, to: u64, bytes: usize, what: &str) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: as promised.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.inner.stream.cu_stream()) }.map_err(|e| failed(what, e))
+    }
+
     /// Enqueues a copy of `n` elements from an address into a buffer, from its element `at` on.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
 //! The edges of `fmm_tree::treecode`, made on the device and equal row by row: `kernels/treecode.cu`.
 
-use super::{DeviceLists, Finder};
+use super::{DeviceLists, Finder, Scope};
 use crate::device::{Arg, blocks};
 use crate::programs;
 use crate::tree::DeviceTree;
@@ -27,11 +27,21 @@ pub struct Acceptance {
 /// # Errors
 /// [`Error::Parameter`] when θ is not positive and finite, and errors of the device.
 pub fn treecode(tree: &DeviceTree, options: &TreecodeOptions, acceptance: Acceptance) -> Result<DeviceLists, Error> {
+    treecode_of(tree, &Scope::All, options, acceptance)
+}
+
+/// [`treecode`] for some targets.
+pub(crate) fn treecode_of(
+    tree: &DeviceTree,
+    scope: &Scope,
+    options: &TreecodeOptions,
+    acceptance: Acceptance,
+) -> Result<DeviceLists, Error> {
     let theta = options.theta;
     if !(theta > 0.0 && theta.is_finite()) {
         return Err(Error::Parameter { name: "theta", value: theta, requirement: "must be positive and finite" });
     }
-    let (device, finder) = (&tree.device, Finder::new(tree)?);
+    let (device, finder) = (&tree.device, Finder::new(tree, scope)?);
     let functions = device.fixed("treecode", programs::treecode)?;
     let rule = device.upload(&[theta, acceptance.sphere, acceptance.cube, acceptance.near], "criterion")?;
     let few = options.m2p_min_sources.min(u32::MAX as usize) as u32;

@@ -44,7 +44,7 @@ fn on_rank(args: &RunArgs, world: &World) -> Result<(), Failure> {
     }
     let asked = Asked::of(args)?;
     ranks::check(args, world.size(), true)?;
-    let input = run::read(args, &asked, (world.rank(), world.size()))?;
+    let input = run::read(args, &asked, (world.rank(), world.size()))?.rounded(args);
     let threads = (fmm_traits::cores() / fmm_mpi::on_this_host(world)?).max(1);
     let builder = asked.builder.clone().threads(args.threads.unwrap_or(threads));
     let builder = ranks::with_exchange(args, builder);

@@ -74,6 +74,10 @@ pub fn check(args: &RunArgs, ranks: usize, launched: bool) -> Result<(), Failure
         _ if ranks == 1 && !launched && args.exchange.is_some() => {
             wrong("--exchange: one rank exchanges nothing; give --ranks".into())
         }
+        _ if ranks == 1 && !launched && args.adopt => wrong("--adopt: one rank owns all points; give --ranks".into()),
+        _ if args.adopt && args.out.is_some() => {
+            wrong("--adopt: values come in the order of the owners, and --out has that of the points".into())
+        }
         Some(_) if ranks == 1 && !launched => wrong("--speeds: there is one rank; give --ranks".into()),
         Some(speeds) if speeds.len() != ranks => wrong(format!("--speeds: {} numbers for {ranks} ranks", speeds.len())),
         _ => Ok(()),
@@ -88,7 +92,6 @@ pub fn on_rank(
     piece: Piece,
     samples: Option<usize>,
 ) -> Result<Sums, Error> {
-    let targets = piece.targets.map_or(Targets::Sources, Targets::Points);
     let mut builder = builder.clone().ranks(world);
     let devices = args.devices.as_deref().unwrap_or(&[0]);
     let cuda = Cuda { device: devices[world.rank() % devices.len()], ..Default::default() };
@@ -98,9 +101,17 @@ pub fn on_rank(
     if let Some(speeds) = &args.speeds {
         builder = builder.speed(speeds[world.rank()]);
     }
+    let adopted = args.adopt.then(|| adopted(&builder, &piece)).transpose()?;
+    let piece = match &adopted {
+        Some((sources, strengths)) => {
+            Piece { sources, targets: piece.targets, strengths: strengths.iter().map(|set| &set[..]).collect() }
+        }
+        None => piece,
+    };
+    let targets = piece.targets.map_or(Targets::Sources, Targets::Points);
     let there = match args.arrays {
         ArraysName::Host => None,
-        ArraysName::Device => Some(world.together(|| OnDevice::new(cuda, piece.sources, piece.targets))?),
+        ArraysName::Device => Some(world.together(|| OnDevice::new(cuda, piece.sources, piece.targets, args))?),
     };
     let mut plan = match &there {
         None => builder.plan(piece.sources, targets)?,
@@ -112,6 +123,13 @@ pub fn on_rank(
     let moved = |held: &OnDevice| run::seconds_of_moves(args.repeat, || held.give_to(&mut plan));
     let set_points = there.as_ref().map(moved).transpose()?.flatten();
     Ok(Sums { all, components, described, set_points })
+}
+
+/// The sources that this rank owns, with their strengths.
+fn adopted(builder: &Fmm, piece: &Piece) -> Result<(Vec<f64>, Vec<Vec<f64>>), Error> {
+    let plan = builder.plan(piece.sources, piece.targets.map_or(Targets::Sources, Targets::Points))?;
+    let strengths = piece.strengths.iter().map(|set| plan.adopt(set, builder.strengths()?)).collect::<Result<_, _>>()?;
+    Ok((plan.adopt(piece.sources, plan.dim())?, strengths))
 }
 
 /// Plans and sums on `args.ranks` ranks, threads of this process.

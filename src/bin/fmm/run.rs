@@ -33,6 +33,17 @@ pub struct Input {
     pub complex: bool,
 }
 
+impl Input {
+    /// Rounds the points to the numbers of arrays of the device.
+    pub fn rounded(mut self, args: &RunArgs) -> Self {
+        if args.arrays == ArraysName::Device && args.numbers == PrecisionName::F32 {
+            let points = self.sources.iter_mut().chain(self.targets.iter_mut().flatten());
+            points.for_each(|x| *x = f64::from(*x as f32));
+        }
+        self
+    }
+}
+
 /// What `args` ask for.
 pub struct Asked {
     /// The request.
@@ -146,7 +157,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         let read = read(args, &asked, WHOLE);
         (read, open.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let mut input = read?;
+    let mut input = read?.rounded(args);
     let Asked { builder, outputs, samples, dim, width: strengths, .. } = asked;
     let mut pending = args.out.as_deref().map(Pending::create).transpose()?;
 
@@ -173,7 +184,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut plan = match args.arrays {
         ArraysName::Host => builder.plan(&input.sources, targets)?,
         ArraysName::Device => {
-            let held = there.insert(OnDevice::new(Cuda::default(), &input.sources, input.targets.as_deref())?);
+            let held = there.insert(OnDevice::new(Cuda::default(), &input.sources, input.targets.as_deref(), args)?);
             held.plan(&builder)?
         }
     };
@@ -364,9 +375,12 @@ pub struct OnDevice {
 }
 
 impl OnDevice {
-    pub fn new(cuda: Cuda, sources: &[f64], targets: Option<&[f64]>) -> Result<Self, Error> {
-        let targets = targets.map(|targets| cuda.array(targets)).transpose()?;
-        Ok(OnDevice { cuda, sources: cuda.array(sources)?, targets })
+    pub fn new(cuda: Cuda, sources: &[f64], targets: Option<&[f64]>, args: &RunArgs) -> Result<Self, Error> {
+        let array = |x: &[f64]| match args.numbers {
+            PrecisionName::F32 => cuda.array(&narrowed(x)),
+            _ => cuda.array(x),
+        };
+        Ok(OnDevice { cuda, sources: array(sources)?, targets: targets.map(array).transpose()? })
     }
 
     /// A plan of these points.

@@ -19,7 +19,8 @@ use crate::probe::sampled::HALF_CORNER_POWER;
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
 use backend_cuda::{
-    CallerPoints, DeviceMethod, DeviceSolver, DeviceSums, DeviceTargets, Ground, Settings, SphericalSettings,
+    CallerPoints, DeviceArray, DeviceMethod, DeviceSolver, DeviceStream, DeviceSums, DeviceTargets, Ground, Settings,
+    SphericalSettings,
 };
 use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Error, Lists, Policy, Precision, Solver, Stage, StageSeconds, Targets, Tree};
@@ -198,6 +199,14 @@ impl Device {
         match self.points.as_ref().map(|points| &points.held) {
             Some(Held::Fast { solver, .. }) => solver.owned(),
             _ => Ok(Vec::new()),
+        }
+    }
+
+    /// [`DeviceSolver::adopt`] for the current points; for a direct sum, the rows as they are.
+    pub fn adopt(&self, rows: &DeviceArray, width: usize, stream: &DeviceStream) -> Result<DeviceArray, Error> {
+        match self.points.as_ref().map(|points| &points.held) {
+            Some(Held::Fast { solver, .. }) => solver.adopt(rows, width, stream),
+            _ => Ok(rows.clone()),
         }
     }
 

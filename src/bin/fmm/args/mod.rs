@@ -171,7 +171,8 @@ pub struct RunArgs {
     /// `seconds` are those of planning, evaluating and moving points on arrays of the device, without transfers.
     #[arg(long, value_enum, default_value = "host")]
     pub arrays: ArraysName,
-    /// Type of strengths and sums of the evaluation, whatever the arithmetic. Files hold f64.
+    /// Type of strengths and sums of the evaluation, whatever the arithmetic, and of points with --arrays device. Files hold
+    /// f64.
     #[arg(long, value_enum, default_value = "f64")]
     pub numbers: PrecisionName,
     /// Threads [default: all].
@@ -188,6 +189,10 @@ pub struct RunArgs {
     /// a rank work in proportion [default: equally fast].
     #[arg(long, value_delimiter = ',')]
     pub speeds: Option<Vec<f64>>,
+    /// Ranks first move sources and strengths to the ranks that own them, and plan again there. Then no strength or sum travels
+    /// between a caller and an owner. Values come in the order of the owners, so that --out is refused.
+    #[arg(long)]
+    pub adopt: bool,
     /// Runs no GPU stage beside another, so that the seconds of each stage are its own.
     #[arg(long)]
     pub stages_apart: bool,

@@ -104,16 +104,31 @@ __device__ u64 ascending(double x) {
 // The bits of x from ascending(x).
 __device__ u64 bits_of_ascending(u64 key) { return key ^ (key >> 63 ? 1ull << 63 : ~0ull); }
 
-// Of the points of fmm_tree::RootSample – m of n points, one from each stride, at a hashed place – those with the numbers
-// first … first + count - 1. `points` begins with point `skipped`.
-extern "C" __global__ void sample_points(const double* points, u64 skipped, u64 n, u32 m, u32 first, u32 count,
-                                         double* sample) {
-  const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, i = first + at;
-  if (at >= count) return;
-  const u64 start = i * n / m, end = (i + 1) * n / m;
-  const u64 hash = (i + 1) * 0x9e3779b97f4a7c15ull >> 33;
-  const double* p = points + 3 * (start + hash % (end - start) - skipped);
-  for (int a = 0; a < 3; ++a) sample[3 * at + a] = p[a];
+// fmm_tree::sample_index: a permutation of the numbers below n that looks random.
+__device__ u64 sample_index(u64 i, u64 n) {
+  u32 half = 1;
+  while (half < 32 && (1ull << 2 * half) < n) ++half;
+  const u64 mask = (1ull << half) - 1;
+  do {
+    for (u64 round = 1; round <= 4; ++round) {
+      const u64 left = i >> half, right = i & mask;
+      u64 x = right << 8 | round;
+      x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+      x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+      i = right << half | (left ^ ((x ^ x >> 31) & mask));
+    }
+  } while (i >= n);
+  return i;
+}
+
+// The first m points of fmm_tree::RootSample of n points, of which those from `first` to `end` - 1 are here; zeros for others.
+// `points` begins with point `first`.
+extern "C" __global__ void sample_points(const double* points, u64 first, u64 end, u64 n, u32 m, double* sample) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= m) return;
+  const u64 at = sample_index(i, n);
+  const bool here = first <= at && at < end;
+  for (int a = 0; a < 3; ++a) sample[3 * i + a] = here ? points[3 * (at - first) + a] : 0.0;
 }
 
 // pairs[level - 1] += ordered pairs of different keys in one box of the level, for m keys that ascend in the bits of these

@@ -109,25 +109,20 @@ impl JointPoints {
         Link::new(self.own.device(), self.messages.clone())
     }
 
-    /// The sample of all points from which a root cube is chosen. Each rank has those from its own points.
+    /// The sample of all points from which a root cube is chosen, of which each rank has some.
     fn sample(&self) -> Result<Sample<'_>, Error> {
-        let (n, own) = (self.len(), self.of_rank(self.messages.rank()));
-        let m = fmm_tree::sample_size(n);
-        let before = |row: usize| first_from(m, |i| fmm_tree::sample_index(i, m, n) >= row);
-        let mine = self.own.sampled(own.start, n, m, before(own.start)..before(own.end))?;
-        let (rows, _) = self.link().gathered(&mine, "a sample of the points")?;
-        Sample::of(self.own.device(), m, rows)
+        let (device, n, what) = (self.own.device(), self.len(), "a sample of the points");
+        let (m, ranks) = (fmm_tree::sample_size(n), self.counts.len());
+        let mine = self.own.sampled(self.of_rank(self.messages.rank()), n, m)?;
+        let (all, _) = self.link().gathered(&mine, what)?;
+        let kernels = ByItem::new(device, device.fixed("shares", programs::shares)?, BLOCK);
+        // Each number is that of one rank, beside zeros. They are joined as twice as many halves.
+        let halves = 2 * 3 * m;
+        let args = [Arg::address(all.address()), (halves as u32).into(), (ranks as u32).into(), Arg::address(mine.address())];
+        // SAFETY: arguments as in shares.cu; there are so many halves of each rank.
+        unsafe { kernels.threads("join_flags", halves, &args)? };
+        Sample::of(device, m, mine)
     }
-}
-
-/// The first of the numbers 0 … n − 1 that `holds`, or n. If it holds for a number, it holds for those behind it.
-fn first_from(n: usize, holds: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, n);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if holds(middle) { high = middle } else { low = middle + 1 }
-    }
-    low
 }
 
 /// The points of this rank's caller in the order of a tree of all points.

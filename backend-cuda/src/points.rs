@@ -144,10 +144,9 @@ impl CallerPoints {
         self.device.download(&self.rows, "points")
     }
 
-    /// Of a sample of `m` of `n` points, as `fmm_tree::sample_index` chooses them, those with some numbers. These points
-    /// are the points from point `skipped` on, and have all points with these numbers.
-    pub(crate) fn sampled(&self, skipped: usize, n: usize, m: usize, numbers: Range<usize>) -> Result<Buffer<f64>, Error> {
-        sampled(&self.device, &self.rows, skipped, (n, m), numbers)
+    /// `m` of `n` points, as `fmm_tree::sample_index` chooses them. These points have the numbers `here`; others become zeros.
+    pub(crate) fn sampled(&self, here: Range<usize>, n: usize, m: usize) -> Result<Buffer<f64>, Error> {
+        sampled(&self.device, &self.rows, here, (n, m))
     }
 
     /// The points at some indices below the number of points, three coordinates of a point behind each other.
@@ -227,7 +226,7 @@ pub(crate) struct Sample<'a> {
 impl<'a> Sample<'a> {
     pub fn new(device: &'a Device, points: &CallerPoints) -> Result<Self, Error> {
         let size = fmm_tree::sample_size(points.n);
-        Sample::of(device, size, points.sampled(0, points.n, size, 0..size)?)
+        Sample::of(device, size, points.sampled(0..points.n, points.n, size)?)
     }
 
     /// The sample that has these points, three coordinates of a point behind each other.
@@ -257,7 +256,7 @@ impl<'a> Sample<'a> {
     /// Enqueues finding the middle: six coordinates, as bits.
     fn find_middle(&self) -> Result<Buffer<u64>, Error> {
         let (device, m) = (self.device, self.size.min(fmm_tree::MIDDLE_SAMPLE_SIZE));
-        let rows = sampled(device, &self.rows, 0, (self.size, m), 0..m)?;
+        let rows = sampled(device, &self.rows, 0..self.size, (self.size, m))?;
         let middle: Buffer<u64> = device.alloc(6, "middle of a sample")?;
         let [low, high] = fmm_tree::middle_ranks(m);
         let args = [(&rows).into(), (m as u32).into(), (low as u32).into(), (high as u32).into(), (&middle).into()];
@@ -272,22 +271,20 @@ fn middle_of(bits: &[u64]) -> [[f64; 2]; 3] {
     std::array::from_fn(|a| [f64::from_bits(bits[2 * a]), f64::from_bits(bits[2 * a + 1])])
 }
 
-/// Of a sample of `m` of `n` points, as `fmm_tree::sample_index` chooses them, those with some numbers. `points` holds the
-/// points from point `skipped` on.
+/// `m` of `n` points, as `fmm_tree::sample_index` chooses them. `points` holds those with the numbers `here`; others become
+/// zeros.
 fn sampled(
     device: &Device,
     points: &Buffer<f64>,
-    skipped: usize,
+    here: Range<usize>,
     (n, m): (usize, usize),
-    numbers: Range<usize>,
 ) -> Result<Buffer<f64>, Error> {
     let functions = device.fixed("points", programs::points)?;
-    let rows: Buffer<f64> = device.alloc(3 * numbers.len(), "a sample of the points")?;
-    let [m, first, count] = [m, numbers.start, numbers.len()].map(|x| Arg::from(x as u32));
-    let args = [points.into(), (skipped as u64).into(), (n as u64).into(), m, first, count, (&rows).into()];
-    let grid = (blocks(numbers.len(), BLOCK as usize)?, 1);
-    // SAFETY: arguments as in points.cu; the points with these numbers are there, and there is room for them.
-    unsafe { device.launch(&functions, "sample_points", grid, BLOCK, &args)? };
+    let rows: Buffer<f64> = device.alloc(3 * m, "a sample of the points")?;
+    let [first, end, n] = [here.start, here.end, n].map(|x| Arg::from(x as u64));
+    let args = [points.into(), first, end, n, (m as u32).into(), (&rows).into()];
+    // SAFETY: arguments as in points.cu; the points with these numbers are there, and there is room for `m`.
+    unsafe { device.launch(&functions, "sample_points", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)? };
     Ok(rows)
 }
 
@@ -302,7 +299,7 @@ impl RootSample for Sample<'_> {
     fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
         let (device, name) = (self.device, "a sample of the points");
         let rows = match most < self.size {
-            true => device.download(&sampled(device, &self.rows, 0, (self.size, most), 0..most)?, name)?,
+            true => device.download(&sampled(device, &self.rows, 0..self.size, (self.size, most))?, name)?,
             false => device.download(&self.rows, name)?,
         };
         Ok(rows.as_chunks::<3>().0.to_vec())

@@ -353,7 +353,7 @@ impl Placed {
     ///
     /// # Errors
     /// Errors of the device, and those of other ranks.
-    pub fn share(mut self, settings: &Settings, with: &Sharing) -> Result<(Placed, Share), Error> {
+    pub fn share(mut self, settings: &Settings, with: Sharing) -> Result<(Placed, Share), Error> {
         if self.parts.is_none() {
             let (tree, mut own) = (&self.tree, Vec::new());
             for (points, joint) in [(&tree.sources, Some(&with.sources)), (&tree.targets, with.targets.as_ref())] {
@@ -368,7 +368,7 @@ impl Placed {
         let Placed { tree, report, min_side, seconds, arranged, parts } = self;
         let Arranged { lists, seconds: listed, .. } = arranged.expect("just made");
         let make = |tree: &DeviceTree, scope: &Scope| settings.lists_of(tree, scope, min_side);
-        let (tree, lists, share) = share(tree, lists, &parts.expect("just made"), with, make)?;
+        let (tree, lists, share) = share(tree, lists, &parts.expect("just made"), &with, make)?;
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let arranged = Arranged { key: None, lists, near_pairs, seconds: listed + start.elapsed().as_secs_f64() };
         Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged), parts: None }, share))

@@ -134,9 +134,13 @@ impl Sample {
         let (n, points) = (counts.iter().sum::<usize>(), points.as_chunks::<3>().0);
         let first: usize = counts[..world.rank()].iter().sum();
         let size = fmm_tree::sample_size(n);
-        let taken = (0..size).map(|i| fmm_tree::sample_index(i, size, n));
-        let mine = taken.filter_map(|i| points.get(i.checked_sub(first)?).copied()).collect::<Vec<_>>();
-        Ok(Sample(world.all_gather(mine)?.concat()))
+        let here = |i: usize| Some((i as u32, *points.get(fmm_tree::sample_index(i, n).checked_sub(first)?)?));
+        let mine = (0..size).filter_map(here).collect::<Vec<_>>();
+        let mut all = vec![[0.0; 3]; size];
+        for (i, point) in world.all_gather(mine)?.into_iter().flatten() {
+            all[i as usize] = point;
+        }
+        Ok(Sample(all))
     }
 }
 
@@ -146,7 +150,9 @@ impl RootSample for Sample {
     }
     fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
         let size = self.0.len();
-        let m = size.min(most);
-        Ok((0..m).map(|i| self.0[fmm_tree::sample_index(i, m, size)]).collect())
+        if most >= size {
+            return Ok(self.0.clone());
+        }
+        Ok((0..most).map(|i| self.0[fmm_tree::sample_index(i, size)]).collect())
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn smallest(low: [f64; 3], high: [f64; 3], largest: f64) -> Root {
 }
 
 /// The sample of points from which a root cube is chosen: [`sample_size`] points, of which point `i` is point
-/// [`sample_index`]`(i, size, n)` of all `n`. The points may lie in the memory of a device.
+/// [`sample_index`]`(i, n)` of all `n`. The points may lie in the memory of a device.
 pub trait RootSample {
     /// For the levels 1, 2, … below the cube with this lower corner and side: the number of ordered pairs of different
     /// points of the sample that lie in one box of the level. Levels may be left out at the end. Their pairs are then
@@ -79,7 +79,7 @@ pub trait RootSample {
     /// Errors of a device.
     fn pairs(&mut self, corner: [f64; 3], side: f64) -> Result<Vec<u64>, Error>;
     /// The points of the sample. If there are more than `most`, point `i` of the result is point
-    /// `sample_index(i, most, size)` of the sample.
+    /// `sample_index(i, size)` of the sample.
     ///
     /// # Errors
     /// Errors of a device.
@@ -118,7 +118,8 @@ impl RootSample for OnHost<'_> {
     fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
         let (n, size) = (self.0.len(), sample_size(self.0.len()));
         let m = size.min(most);
-        Ok((0..m).map(|i| self.0[sample_index(sample_index(i, m, size), size, n)]).collect())
+        let of_sample = |i: usize| if m < size { sample_index(i, size) } else { i };
+        Ok((0..m).map(|i| self.0[sample_index(of_sample(i), n)]).collect())
     }
 }
 
@@ -209,12 +210,32 @@ pub fn sample_size(n: usize) -> usize {
     n.min((16 * n.isqrt()).clamp(SAMPLE_SIZES[0], SAMPLE_SIZES[1]))
 }
 
-/// Index of point `i` of a sample of `m` among `n` points. One point is taken from each stride, at a hashed place, so
-/// that points on a grid are not sampled in step with the grid.
-pub fn sample_index(i: usize, m: usize, n: usize) -> usize {
-    let (start, end) = (i * n / m, (i + 1) * n / m);
-    let hash = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-    start + hash as usize % (end - start)
+/// Index of point `i` of a sample among `n` points, which does not depend on the size of the sample: a permutation of the `n`
+/// indices that looks random. Points may come in any order, also along a curve. A sample with one point from each stretch of
+/// such a curve would have too few close pairs.
+pub fn sample_index(i: usize, n: usize) -> usize {
+    // A Feistel network permutes the numbers below 4^half. A number that is no index is permuted again.
+    let half = (usize::BITS - (n.max(2) - 1).leading_zeros()).div_ceil(2);
+    let (mask, mut x) = ((1u64 << half) - 1, i as u64);
+    loop {
+        for round in 1..=FEISTEL_ROUNDS {
+            let (left, right) = (x >> half, x & mask);
+            x = right << half | (left ^ hash(right << 8 | round) & mask);
+        }
+        if x < n as u64 {
+            return x as usize;
+        }
+    }
+}
+
+/// Rounds of the network of [`sample_index`].
+const FEISTEL_ROUNDS: u64 = 4;
+
+/// A number whose bits look random (the last steps of SplitMix64, Steele, Lea & Flood 2014).
+fn hash(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
 }
 
 /// Extent of the cloud over the extent of its middle 99 %, both along their longest axis. Far outliers make the ratio
@@ -236,6 +257,23 @@ pub(crate) fn outlier_stretch(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_are_distinct_and_spread() {
+        for n in [1, 2, 3, 7, 100, 4096, 5000] {
+            let mut all: Vec<usize> = (0..n).map(|i| sample_index(i, n)).collect();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..n), "{n}");
+        }
+        // Of 2^12 random indices among 2^20, some 8 lie next to another one: two for each pair of 2^12·2^12/2^20/2.
+        let (m, n) = (1 << 12, 1 << 20);
+        let mut sample: Vec<usize> = (0..m).map(|i| sample_index(i, n)).collect();
+        sample.sort_unstable();
+        let next = sample.windows(2).filter(|w| w[1] == w[0] + 1).count();
+        assert!((6..32).contains(&next), "{next}");
+        let quarter = sample.partition_point(|&at| at < n / 4) as f64;
+        assert!((quarter - 1024.0).abs() < 5.0 * 28.0, "{quarter}");
+    }
 
     #[test]
     fn sides_have_few_bits_and_are_not_below() {

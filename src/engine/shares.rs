@@ -154,11 +154,13 @@ impl Engine for Shares {
         let counts = sources.counts().to_vec();
         let sharing = Sharing { sources, targets, speeds, works: self.works(order) };
         let (settings, mut mine) = (self.inner.settings(order), Share::default());
+        let world = self.world.clone();
+        // The callers' points go when the share has its own, before the solver needs memory.
         let placed = self.inner.settled(order, watch, |tree| {
-            let (tree, share) = tree.share(&settings, &sharing)?;
+            let (tree, share) = tree.share(&settings, sharing)?;
             // Slots of messages mean the same to all.
             let same = format!("{} boxes, cuts {:?}", share.boxes, share.cuts);
-            self.world.agree(&[("the tree of all points", same)])?;
+            world.agree(&[("the tree of all points", same)])?;
             mine = share;
             Ok(tree)
         })?;

@@ -128,7 +128,7 @@ impl Sum {
             let placed = placed.expect("few points have equal keys");
             let works = Works { pair: 1.0, near_edge: 9.0, far_edge: 99.0, far_point: 9.0, leaf: 99.0, target: 20.0 };
             let sharing = Sharing { sources, targets, speeds: vec![1.0; world.size()], works };
-            let (placed, share) = placed.share(&self.settings, &sharing)?;
+            let (placed, share) = placed.share(&self.settings, sharing)?;
             // Shares of few leaves cannot be equal.
             assert!(share.imbalance >= 1.0 && (share.imbalance < 1.3 || world.size() > 4), "{share:?}");
             solver(&self.kernels, &self.settings, self.precision, placed)

@@ -3,7 +3,7 @@
 #include "shared/boxes.cuh"
 #include "shared/warp.cuh"
 
-// Keys per thread and per block of merge_runs.
+// Keys per thread and per block.
 #define EACH 8
 #define TILE (256 * EACH)
 
@@ -20,18 +20,22 @@ __device__ __forceinline__ u64 from_first(const u64* a, u64 n, const u64* b, u64
   return lo;
 }
 
+// For each tile of two runs, and for the end: how many keys of earlier tiles are from the first run. The runs are those of
+// merge_runs.
+extern "C" __global__ void merge_splits(const u64* keys, u64 first, u64 middle, u64 end, u64* splits) {
+  const u64 k = (u64)blockIdx.x * blockDim.x + threadIdx.x, n = middle - first, m = end - middle;
+  if (k * TILE < n + m + TILE) splits[k] = from_first(keys + first, n, keys + middle, m, min(k * TILE, n + m));
+}
+
 // Merges two sorted runs of keys, first … middle - 1 and middle … end - 1, into the same places of `merged`. Of equal keys,
 // those of the first run come first. A block writes TILE keys, and each thread EACH of them.
 extern "C" __global__ void __launch_bounds__(256)
-    merge_runs(const u64* keys, u64 first, u64 middle, u64 end, u64* merged) {
-  __shared__ u64 held[TILE], ends[2];
-  const u64 *a = keys + first, *b = keys + middle, n = middle - first, m = end - middle;
-  const u64 from = (u64)blockIdx.x * TILE, to = min(from + TILE, n + m);
-  if (threadIdx.x % 32 == 0 && threadIdx.x < 64) ends[threadIdx.x / 32] = from_first(a, n, b, m, threadIdx.x ? to : from);
-  __syncthreads();
-  const u32 of_a = ends[1] - ends[0], count = to - from, of_b = count - of_a;
-  a += ends[0];
-  b += from - ends[0];
+    merge_runs(const u64* keys, u64 first, u64 middle, u64 end, const u64* splits, u64* merged) {
+  __shared__ u64 held[TILE];
+  const u64 from = (u64)blockIdx.x * TILE, to = min(from + TILE, end - first);
+  const u64 begin = splits[blockIdx.x];
+  const u32 of_a = splits[blockIdx.x + 1] - begin, count = to - from, of_b = count - of_a;
+  const u64 *a = keys + first + begin, *b = keys + middle + (from - begin);
   for (u32 i = threadIdx.x; i < count; i += blockDim.x) held[i] = i < of_a ? a[i] : b[i - of_a];
   __syncthreads();
   const u64* const second = held + of_a;
@@ -59,26 +63,33 @@ extern "C" __global__ void long_run(const u64* keys, u64 n, u64 length, u32* fou
 }
 
 // The places of the keys of rank `me` in the sorted keys of all ranks, where equal keys have the order of ranks. Rank r has
-// the sorted keys starts[r] … starts[r + 1] - 1 of `keys`. A block looks for its first and its last key in the run of
-// another rank, and then for all of its keys between these.
+// the sorted keys starts[r] … starts[r + 1] - 1 of `keys`. A block looks for the first and the last of TILE keys in the run
+// of another rank, and then for all of its keys between these.
 extern "C" __global__ void __launch_bounds__(256)
     own_places(const u64* keys, const u64* starts, u32 ranks, u32 me, u32* places) {
   __shared__ u64 window[2];
   const u64* const mine = keys + starts[me];
-  const u64 n = starts[me + 1] - starts[me], from = (u64)blockIdx.x * blockDim.x, i = from + threadIdx.x;
-  const u64 last = min(from + blockDim.x, n) - 1;
-  u64 place = i;
+  const u64 n = starts[me + 1] - starts[me], from = (u64)blockIdx.x * TILE, end = min(from + TILE, n);
+  u64 before[EACH] = {};
   for (u32 r = 0; r < ranks; ++r) {
     if (r == me) continue;
     const u64* const run = keys + starts[r];
     const u64 count = starts[r + 1] - starts[r];
     __syncthreads();
     if (threadIdx.x % 32 == 0 && threadIdx.x < 64)
-      window[threadIdx.x / 32] = first_at_least(run, count, mine[threadIdx.x ? last : from] + (r < me));
+      window[threadIdx.x / 32] = first_at_least(run, count, mine[threadIdx.x ? end - 1 : from] + (r < me));
     __syncthreads();
-    if (i < n) place += window[0] + first_at_least(run + window[0], window[1] - window[0], mine[i] + (r < me));
+#pragma unroll
+    for (u32 k = 0; k < EACH; ++k) {
+      const u64 i = from + k * blockDim.x + threadIdx.x;
+      if (i < end) before[k] += window[0] + first_at_least(run + window[0], window[1] - window[0], mine[i] + (r < me));
+    }
   }
-  if (i < n) places[i] = (u32)place;
+#pragma unroll
+  for (u32 k = 0; k < EACH; ++k) {
+    const u64 i = from + k * blockDim.x + threadIdx.x;
+    if (i < end) places[i] = (u32)(i + before[k]);
+  }
 }
 
 // to[i] = from[i]

@@ -62,8 +62,17 @@ __device__ u64 leaf_of(u32 place, bool valid, u32 first, u32 last, const Kept& k
   return window[0] + first_at_least(kept.starts + window[0], window[1] - window[0], (u64)place + 1) - 1;
 }
 
-// The readers of the own points, which have these places, and their numbers: numbers[r · blocks + k] points of block k go to
-// share r.
+// numbers[r · blocks + k]: how many threads of block k have bit r.
+__device__ void count_bits(u32 mine, u32 shares, u32* numbers) {
+  for (u32 r = 0; r < shares; ++r) {
+    u32 number;
+    block_exclusive(mine >> r & 1, number);
+    if (threadIdx.x == 0) numbers[(u64)r * gridDim.x + blockIdx.x] = number;
+  }
+}
+
+// For each own point, with these places, the shares that need it, as bits; and the numbers of points that blocks of them send
+// to each share.
 extern "C" __global__ void __launch_bounds__(256)
     own_readers(const u32* places, u64 n, Kept kept, u64 leaves, const u32* readers, u32 shares, u32* own,
                 u32* numbers) {
@@ -72,26 +81,37 @@ extern "C" __global__ void __launch_bounds__(256)
   const u64 leaf = leaf_of(place, i < n, places[from], places[min(from + blockDim.x, n) - 1], kept, leaves);
   const u32 mine = i < n ? readers[leaf] : 0;
   if (i < n) own[i] = mine;
-  for (u32 r = 0; r < shares; ++r) {
-    u32 number;
-    block_exclusive(mine >> r & 1, number);
-    if (threadIdx.x == 0) numbers[(u64)r * gridDim.x + blockIdx.x] = number;
-  }
+  count_bits(mine, shares, numbers);
 }
 
-// The own points that go to each share, as their numbers `items` and as rows of the caller. to: prefix sums of `numbers`.
+// The same for the rows of a caller and the one share that has each of them. ends[r]: where the points of share r end.
 extern "C" __global__ void __launch_bounds__(256)
-    own_items(const u32* own, u64 n, u32 shares, const u64* to, const u32* rows, u32* items, u32* rows_out) {
+    row_shares(const u32* places, u64 n, const u32* ends, u32 shares, u32* own, u32* numbers) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  u32 mine = 0;
+  if (i < n) {
+    while (ends[mine] <= places[i]) ++mine;
+    own[i] = mine = 1u << mine;
+  }
+  count_bits(mine, shares, numbers);
+}
+
+// The items 0 … n - 1 with bit r of `own`, in order, for each share r in turn. to: prefix sums of `numbers`. One thread per item.
+extern "C" __global__ void __launch_bounds__(256)
+    items_of_shares(const u32* own, u64 n, u32 shares, const u64* to, u32* items) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   const u32 mine = i < n ? own[i] : 0;
   for (u32 r = 0; r < shares; ++r) {
     u32 total;
     const u32 goes = mine >> r & 1, at = block_exclusive(goes, total);
-    if (!goes) continue;
-    const u64 place = to[(u64)r * gridDim.x + blockIdx.x] + at;
-    items[place] = (u32)i;
-    rows_out[place] = rows[i];
+    if (goes) items[to[(u64)r * gridDim.x + blockIdx.x] + at] = (u32)i;
   }
+}
+
+// to[i] = from[items[i]] + added
+extern "C" __global__ void take_and_add(const u32* from, const u32* items, u64 n, u32 added, u32* to) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) to[i] = from[items ? items[i] : i] + added;
 }
 
 // A message with n points: the coordinates of all, then their places, then their rows.
@@ -107,18 +127,37 @@ extern "C" __global__ void pack_points(const u32* items, u64 n, const u32* rows,
   places_of(message, n)[n + i] = row;
 }
 
-// Puts the points of a message to their places among `all` points that this share keeps; `slots` become these places. The row of
-// a point among those of all callers is first + its row.
+// Where a block of kept points with ascending places puts them: `all` points that this share keeps.
+__device__ __forceinline__ u64 slot_of(u32 place, bool valid, u32 first, u32 last, const Kept& kept, u64 leaves) {
+  const u64 leaf = leaf_of(place, valid, first, last, kept, leaves);
+  return valid ? kept.before[leaf] + (place - kept.starts[leaf]) : 0;
+}
+
+// Puts the points of a message to their slots among `all` points that this share keeps. The row of a point among those of all
+// callers is first + its row.
 extern "C" __global__ void __launch_bounds__(256)
     put_points(double* message, u64 n, Kept kept, u64 leaves, u32 first, u64 all, double* xyz, u32* order, u32* slots) {
   const u64 from = (u64)blockIdx.x * blockDim.x, i = from + threadIdx.x;
   const u32* const places = places_of(message, n);
-  const u32 place = i < n ? places[i] : 0;
-  const u64 leaf = leaf_of(place, i < n, places[from], places[min(from + blockDim.x, n) - 1], kept, leaves);
+  const u32 last = places[min(from + blockDim.x, n) - 1];
+  const u64 slot = slot_of(i < n ? places[i] : 0, i < n, places[from], last, kept, leaves);
   if (i >= n) return;
-  const u64 slot = kept.before[leaf] + (place - kept.starts[leaf]);
   for (u32 a = 0; a < 3; ++a) xyz[a * all + slot] = message[3 * i + a];
   order[slot] = first + places[n + i];
+  slots[i] = (u32)slot;
+}
+
+// The same for n own points, straight from the rows of the caller.
+extern "C" __global__ void __launch_bounds__(256)
+    keep_points(const u32* items, u64 n, const u32* rows, const u32* places, const double* points, Kept kept, u64 leaves,
+                u32 first, u64 all, double* xyz, u32* order, u32* slots) {
+  const u64 from = (u64)blockIdx.x * blockDim.x, i = from + threadIdx.x;
+  const u32 item = items[min(i, n - 1)], last = places[items[min(from + blockDim.x, n) - 1]];
+  const u64 slot = slot_of(places[item], i < n, places[items[from]], last, kept, leaves);
+  if (i >= n) return;
+  const u32 row = rows[item];
+  for (u32 a = 0; a < 3; ++a) xyz[a * all + slot] = points[3ull * row + a];
+  order[slot] = first + row;
   slots[i] = (u32)slot;
 }
 

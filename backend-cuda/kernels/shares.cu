@@ -172,20 +172,17 @@ extern "C" __global__ void marked(const Boxes* boxes, u32 count, u32 kind, const
   flags[b] = (readers[b] >> reader & 1) && is_of(t, b, kind, cuts, shares, share);
 }
 
-// Items first … first + n - 1, and the keys by which they are sorted. Item first + i has values[i]; part k takes the items
-// with ends[k - 1] <= value < ends[k]. A key is the value (`by_value`), or the number of the part.
-extern "C" __global__ void part_keys(const u32* values, u32 n, u32 first, const u32* ends, u32 parts, u32 by_value,
-                                     u64* keys, u32* items) {
-  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  u32 key = by_value ? values[i] : 0;
-  for (u32 k = 0; !by_value && k < parts; ++k) key += ends[k] <= values[i];
-  keys[i] = key;
-  items[i] = first + i;
-}
-
-// Where each part ends among n sorted keys. `ends`: the values of the ends; null if keys are numbers of parts.
-extern "C" __global__ void part_ends(const u64* keys, u64 n, const u32* ends, u32 parts, u64* at) {
-  const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
-  if (k < parts) at[k] = first_at_least(keys, n, ends ? ends[k] : k + 1);
+// Adds to `sums` the lengths of the rows of some lists, for boxes whose first target is one of first … end - 1: those of V, X,
+// L2L, L2P, W and U, and the pairs of points of U. One warp per box.
+extern "C" __global__ void part_counts(const Boxes* boxes, u32 count, u32 first, u32 end, BoxRows v, BoxRows x, BoxRows l2l,
+                                       BoxRows l2p, BoxRows w, BoxRows u, u64* sums) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count || targets_in(t, b) == 0 || t.target_range[b].x < first || t.target_range[b].x >= end) return;
+  const u64 near = sources_of_row(t, u, b);
+  if (lane_id() != 31) return;
+  const BoxRows rows[6] = {v, x, l2l, l2p, w, u};
+  for (int k = 0; k < 6; ++k)
+    if (length_of(rows[k], b) > 0) atomicAdd(sums + k, length_of(rows[k], b));
+  if (near > 0) atomicAdd(sums + 6, near * targets_in(t, b));
 }

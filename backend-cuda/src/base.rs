@@ -216,6 +216,16 @@ impl Base {
         blocks_of_a_leaf(self.tree.wanted().len(), self.p2p.len(), group)
     }
 
+    /// Bytes that an evaluation of all targets at once takes beside what is held: values, arrays of the caller in f64, and on
+    /// several ranks as much for messages.
+    pub fn of_an_evaluation(&self) -> u64 {
+        let [n, m] = self.given();
+        let strengths = self.strengths.len() / self.tree.sources.len().max(1);
+        let (values, arrays) = (self.tree.wanted().len() * self.width, n * strengths + m * self.width);
+        let copies = if self.ranks().is_some() { 2 } else { 1 };
+        ((values + copies * arrays) * size_of::<f64>()) as u64
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let kinds: u64 = self.lists.kinds().iter().map(|k| k.bytes()).sum();

@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
-/// Keys that a thread merges, as in `joint.cu`.
+/// Keys of a thread, as in `joint.cu`.
 const KEYS_PER_THREAD: usize = 8;
+/// Keys of a block.
+const TILE: usize = KEYS_PER_THREAD * BLOCK as usize;
 
 /// The points of the callers of all ranks, in the order of ranks. Each rank has the points of its own caller, and knows how
 /// many the others have.
@@ -240,16 +242,22 @@ fn merged(points: &JointPoints, keys: Buffer<u64>) -> Result<(Buffer<u64>, Buffe
     let ranks = [counts.len(), me].map(|x| Arg::from(x as u32));
     let args = [(&keys).into(), (&there).into(), ranks[0], ranks[1], (&places).into()];
     // SAFETY: arguments as in joint.cu; there is a place for each own key.
-    unsafe { kernels.threads("own_places", n, &args)? };
+    unsafe { kernels.threads("own_places", n.div_ceil(KEYS_PER_THREAD), &args)? };
     if starts.len() > 2 {
         let mut other = device.alloc(keys.len(), "keys")?;
+        let splits: Buffer<u64> = device.alloc(keys.len().div_ceil(TILE) + 1, "keys")?;
         while starts.len() > 2 {
             for run in (0..starts.len() - 1).step_by(2) {
                 // The last run may have no partner.
                 let [first, middle, end] = [0, 1, 2].map(|k| starts[(run + k).min(starts.len() - 1)]);
-                let args = [(&keys).into(), first.into(), middle.into(), end.into(), (&other).into()];
-                // SAFETY: as above; both arrays have all keys.
-                unsafe { kernels.threads("merge_runs", ((end - first) as usize).div_ceil(KEYS_PER_THREAD), &args)? };
+                let (n, runs) = ((end - first) as usize, [(&keys).into(), first.into(), middle.into(), end.into()]);
+                // SAFETY: as above; both arrays have all keys, and there is a split for each tile and for the end.
+                unsafe {
+                    let args = [&runs[..], &[(&splits).into()]].concat();
+                    kernels.threads("merge_splits", n.div_ceil(TILE) + 1, &args)?;
+                    let args = [&runs[..], &[(&splits).into(), (&other).into()]].concat();
+                    kernels.threads("merge_runs", n.div_ceil(KEYS_PER_THREAD), &args)?;
+                }
             }
             std::mem::swap(&mut keys, &mut other);
             let last = starts.len().is_multiple_of(2).then(|| starts[starts.len() - 1]);

@@ -491,7 +491,7 @@ pub(crate) fn rows() -> Program {
 
 /// Trees of the points of several ranks.
 pub(crate) fn joint() -> Program {
-    let entries = &["merge_runs", "long_run", "own_places", "widen", "narrow", "own_corner_sums"];
+    let entries = &["merge_splits", "merge_runs", "long_run", "own_places", "widen", "narrow", "own_corner_sums"];
     plain("joint.cu", include_str!("../kernels/joint.cu"), entries)
 }
 
@@ -503,9 +503,12 @@ pub(crate) fn share_points() -> Program {
         "leaf_readers",
         "kept_before_places",
         "own_readers",
-        "own_items",
+        "row_shares",
+        "items_of_shares",
+        "take_and_add",
         "pack_points",
         "put_points",
+        "keep_points",
         "places_by_row",
     ];
     plain("share_points.cu", include_str!("../kernels/share_points.cu"), entries)
@@ -526,8 +529,7 @@ pub(crate) fn shares() -> Program {
         "mark",
         "join_flags",
         "marked",
-        "part_keys",
-        "part_ends",
+        "part_counts",
     ];
     plain("shares.cu", include_str!("../kernels/shares.cu"), entries)
 }

@@ -125,6 +125,10 @@ impl Slots {
     pub fn len(&self) -> usize {
         self.range.len()
     }
+    /// The whole array, for a kernel.
+    pub fn whole(&self) -> Arg {
+        self.of.at(0)
+    }
     pub fn arg(&self) -> Arg {
         self.of.at(self.range.start)
     }

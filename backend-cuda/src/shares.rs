@@ -24,6 +24,7 @@ use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
 use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Messages};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Threads per block.
@@ -107,6 +108,11 @@ enum Kind {
     Several,
 }
 
+/// The lists of a rank reach over both ends of its part, by an equal share over this number. Cuts by work are that near to
+/// cuts by numbers of points for uniform points and for Plummer's sphere. For points on an ellipsoid they are not, and lists
+/// are made twice (`runs/2026-11-26-h200x4`).
+const MARGIN: usize = 32;
+
 /// The order of the own points of a rank in a tree of all points, and the parts of the targets for which ranks make lists before
 /// shares are known.
 #[derive(Debug)]
@@ -122,16 +128,45 @@ impl Parts {
     pub fn new(tree: &DeviceTree, own: Vec<OwnOrder>, messages: &Arc<dyn Messages>) -> Result<Self, Error> {
         Ok(Parts { own, cuts: equal_cuts(tree, messages.size())?, messages: messages.clone() })
     }
-    /// The targets of this rank's part.
+    /// The targets of a rank's part, and some around them.
+    fn around(&self, rank: usize) -> Range<u32> {
+        let all = self.cuts[self.cuts.len() - 1][1];
+        let margin = all / (MARGIN * (self.cuts.len() - 1)) as u32;
+        let part = targets(&self.cuts, rank);
+        part.start.saturating_sub(margin)..part.end.saturating_add(margin).min(all)
+    }
+    /// The targets for which this rank makes lists.
     pub fn scope(&self) -> Scope {
-        part(&self.cuts, &self.messages)
+        Scope::Part { targets: self.around(self.messages.rank()), messages: self.messages.clone() }
+    }
+    /// Whether the lists of all ranks have the rows of their shares between these cuts.
+    fn suffice(&self, cuts: &[Cut]) -> bool {
+        (0..cuts.len() - 1).all(|rank| {
+            let (share, there) = (targets(cuts, rank), self.around(rank));
+            share.is_empty() || there.start <= share.start && share.end <= there.end
+        })
     }
 }
 
-/// The targets of this rank between cuts.
-fn part(cuts: &[Cut], messages: &Arc<dyn Messages>) -> Scope {
-    let me = messages.rank();
-    Scope::Part { targets: cuts[me][1]..cuts[me + 1][1], messages: messages.clone() }
+/// Of lists that ranks have made for their parts: edges of M2L, P2L, L2L, L2P, M2P and P2P, and pairs of points of P2P, of all
+/// ranks. All ranks call it together.
+pub(crate) fn sizes_of_all(tree: &DeviceTree, lists: &DeviceLists, parts: &Parts) -> Result<[u64; 7], Error> {
+    let (device, n, what) = (&tree.device, tree.len(), "edges");
+    let kernels = ByItem::new(device, device.fixed("shares", programs::shares)?, BLOCK);
+    let (boxes, sums) = (tree.described()?, device.zeros::<u64>(7, what)?);
+    let part = targets(&parts.cuts, parts.messages.rank());
+    let kinds = [&lists.m2l, &lists.p2l, &lists.l2l, &lists.l2p, &lists.m2p, &lists.p2p];
+    let rows = kinds.map(|edges| Arg::from((&edges.starts, &edges.sources)));
+    let args = [(&boxes).into(), (n as u32).into(), part.start.into(), part.end.into()];
+    // SAFETY: arguments as in shares.cu; there is a row for each box.
+    unsafe { kernels.warps("part_counts", n, &[&args[..], &rows, &[(&sums).into()]].concat())? };
+    let sums = summed(&*parts.messages, device.download_range(&sums, 0..7, what)?)?;
+    Ok(std::array::from_fn(|k| sums[k]))
+}
+
+/// The targets of a rank between cuts.
+fn targets(cuts: &[Cut], rank: usize) -> Range<u32> {
+    cuts[rank][1]..cuts[rank + 1][1]
 }
 
 /// The share of this rank in a tree. `lists` are those of its part, and `make` makes lists for other targets.
@@ -147,9 +182,9 @@ pub(crate) fn share(
     let (boxes, points) = (tree.len(), tree.sources.len().max(tree.targets.len()));
     let mut cutter = Cutter::new(&tree, messages.size(), me)?;
     let (work, imbalance) = cutter.cut(&tree, (&lists, cuts), with)?;
-    if cutter.cuts != *cuts {
+    if !parts.suffice(&cutter.cuts) {
         drop(lists);
-        lists = make(&tree, &part(&cutter.cuts, messages))?;
+        lists = make(&tree, &Scope::Part { targets: targets(&cutter.cuts, me), messages: messages.clone() })?;
     }
     let link = Link::new(&device, messages.clone());
     let (read, near) = (cutter.read(&link, &lists)?, cutter.near(&link, &lists)?);
@@ -177,7 +212,7 @@ pub(crate) fn share(
     let (sources, targets) = (source_leaves.own(), target_leaves.own());
     let lent = strengths.sends.iter().enumerate().filter(|(to, _)| *to != me).map(|(_, slots)| slots.len()).sum();
     let order = &own_order[own_order.len() - 1];
-    let values = cutter.values(&tree.targets, targets.clone(), order, with.targets())?;
+    let values = cutter.values(target_leaves, order, with.targets())?;
     let share = Share {
         sources: sources.len(),
         targets: targets.len(),
@@ -342,7 +377,7 @@ impl Cutter {
 }
 
 /// The sums of the numbers of all ranks. All ranks call it together.
-pub(crate) fn summed(messages: &dyn Messages, mut numbers: Vec<u64>) -> Result<Vec<u64>, Error> {
+fn summed(messages: &dyn Messages, mut numbers: Vec<u64>) -> Result<Vec<u64>, Error> {
     let came = messages.give(numbers.iter().flat_map(|n| n.to_ne_bytes()).collect())?;
     for message in came.iter().filter(|message| !message.is_empty()) {
         let (words, _) = message.as_chunks::<8>();

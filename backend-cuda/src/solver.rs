@@ -12,7 +12,7 @@ use crate::plan::{Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::ranks::Routes;
-use crate::shares::{Parts, Share, Sharing, share, summed};
+use crate::shares::{Parts, Share, Sharing, share, sizes_of_all};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
@@ -380,17 +380,18 @@ impl Placed {
     /// # Errors
     /// Errors of the device.
     pub fn counts(&mut self, settings: &Settings) -> Result<Counts, Error> {
-        let counts = self.sizes(settings)?;
-        let pairs = &self.arranged.as_ref().expect("made above").near_pairs;
-        let counts = Counts { near_pairs: self.tree.device.download(pairs, "pairs")?[0], ..counts };
-        let Some(parts) = &self.parts else { return Ok(counts) };
-        // Each rank has all edges of P2M and M2M, and those of the others that end in its part.
-        let [p2m, m2m, rest @ ..] = counts.edges;
-        let mine = rest.iter().map(|&edges| edges as u64).chain([counts.near_pairs]).collect();
-        let sums = summed(&*parts.messages, mine)?;
-        let rest = |k: usize| sums[k] as usize;
-        let edges = [p2m, m2m, rest(0), rest(1), rest(2), rest(3), rest(4), rest(5)];
-        Ok(Counts { near_pairs: sums[6], edges, ..counts })
+        let mut counts = self.sizes(settings)?;
+        let Arranged { lists, near_pairs, .. } = self.arranged.as_ref().expect("made above");
+        match &self.parts {
+            None => counts.near_pairs = self.tree.device.download(near_pairs, "pairs")?[0],
+            // Each rank has all edges of P2M and M2M, and those of the others that end in its part.
+            Some(parts) => {
+                let [of_kinds @ .., near_pairs] = sizes_of_all(&self.tree, lists, parts)?;
+                counts.edges[2..].iter_mut().zip(of_kinds).for_each(|(edges, all)| *edges = all as usize);
+                counts.near_pairs = near_pairs;
+            }
+        }
+        Ok(counts)
     }
 
     /// [`counts`](Placed::counts) without the number of pairs, for which the host waits.

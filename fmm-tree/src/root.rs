@@ -15,7 +15,7 @@ const CORNER_GRID: f64 = 1024.0;
 /// Smallest and largest number of points in the sample from which populations are estimated. Pairs of the sample in one
 /// box are counted, and their number grows with the square of the sample over the number of points. 16 √n points have
 /// 256 times as many pairs as a leaf has points, so that the estimate errs by 1 to 2 per cent.
-const SAMPLE_SIZES: [usize; 2] = [1 << 14, 1 << 16];
+const SAMPLE_SIZES: [usize; 2] = [1 << 14, 1 << 19];
 /// Number of points of the sample from which outliers are found.
 pub const MIDDLE_SAMPLE_SIZE: usize = 1 << 12;
 /// Number of points of which 0.5 % is one point.

@@ -20,8 +20,10 @@ const BLOCK: u32 = 256;
 /// log₂ of the largest number of families in a chunk of spectra. A chunk of one frequency is then 64 KB in f32, so
 /// that few memory pages are in use at a time (measured in docs/notes/gpu-performance.md).
 const MAX_CHUNK_SHIFT: u32 = 10;
-/// Share of the free memory that the spectra may take.
+/// Share of the free memory that the spectra may take, if memory is short.
 const SPECTRA_SHARE_OF_MEMORY: f64 = 0.5;
+/// Share of the free memory that is left to the driver, which can't give all that it calls free.
+const DRIVERS_SHARE: f64 = 1.0 / 32.0;
 
 /// The V list as families that receive and the neighbouring families that send to them, with room for spectra.
 #[derive(Debug)]
@@ -128,13 +130,13 @@ fn neighbours(lattice: Lattice) -> usize {
 
 impl<T: DeviceScalar> Families<T> {
     /// The families of the V list `m2l`. `None` if the list does not follow the U, V, W, X rules, or if the spectra
-    /// do not fit into memory.
+    /// do not fit into memory. `later` bytes are needed for arrays that come later.
     pub fn new(
         arranger: &Arranger,
         functions: &Functions,
         m2l: &DeviceEdges,
-        shape: &Shape,
-        lattice: Lattice,
+        (shape, lattice): (&Shape, Lattice),
+        later: u64,
     ) -> Result<Option<Self>, Error> {
         let (device, n) = (arranger.device(), m2l.boxes);
         let (order, neighbours) = (lattice.order, neighbours(lattice));
@@ -149,7 +151,16 @@ impl<T: DeviceScalar> Families<T> {
         let bytes = (spectra + sums) * size_of::<T>();
         let fit = match device.kept_memory()? {
             kept if kept >= (order * bytes) as u64 => order as f64,
-            _ => SPECTRA_SHARE_OF_MEMORY * device.free_memory()? as f64 / bytes as f64,
+            _ => {
+                let free = device.free_memory()? as f64;
+                let left = free * (1.0 - DRIVERS_SHARE) - later as f64;
+                // Ranks do not take their targets in pieces, so that the later arrays come first.
+                let least = match arranger.tree.shared {
+                    None => free * SPECTRA_SHARE_OF_MEMORY,
+                    Some(_) => free.min(bytes as f64),
+                };
+                left.max(least) / bytes as f64
+            }
         };
         if receivers.count == 0 || fit < 1.0 {
             return Ok(None);

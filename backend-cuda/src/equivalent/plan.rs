@@ -281,21 +281,24 @@ impl<T: DeviceScalar> Edges<T> {
         Ok(Edges { m2m, after, m2l: VList::None, l2l, leaves, active })
     }
 
-    /// Arranges the V list for far fields with these programs. `sets` has the number of the operators of each level, of
-    /// `count` operators in all.
+    /// Arranges the V list for `fields` far fields with these programs. `sets` has the number of the operators of each level,
+    /// of `count` operators in all.
     pub fn arrange_m2l(
         &mut self,
         base: &Base,
         (programs, shape, lattice): (&Programs, &Shape, Lattice),
         sets: &[u32],
-        count: usize,
+        [count, fields]: [usize; 2],
     ) -> Result<(), Error> {
         let m2l = &base.lists.m2l;
         if m2l.is_empty() {
             return Ok(());
         }
         let arranger = base.arranger()?;
-        self.m2l = match Families::new(&arranger, &programs.m2l_fourier, m2l, shape, lattice)? {
+        // Multipoles, locals, and check values twice.
+        let workspaces = fields * base.tree.len() * 2 * (shape.density + shape.check) * size_of::<T>();
+        let later = workspaces as u64 + base.of_an_evaluation();
+        self.m2l = match Families::new(&arranger, &programs.m2l_fourier, m2l, (shape, lattice), later)? {
             Some(families) => VList::Fourier(Box::new(families)),
             None => {
                 let table = arranger.table(m2l, &programs.products.m2l, sets, count)?;

@@ -57,6 +57,10 @@ impl Ways {
 }
 
 impl Leaves {
+    /// The kernels of `share_points.cu`.
+    pub fn kernels(&self) -> &ByItem {
+        &self.kernels
+    }
     /// Number of points that this share keeps.
     pub fn kept(&self) -> usize {
         self.kept
@@ -127,10 +131,10 @@ impl Cutter {
     ) -> Result<(DevicePoints, Ways), Error> {
         let (device, what, given) = (&self.device, "points of other ranks", points.own().rows());
         let (rows, places) = (Arg::from(&own.rows), Arg::from(&own.places));
-        let (items, sends) = self.sent(leaves, own)?;
+        let [items, sends] = self.sent(leaves, own)?;
         let pack = |to: usize, address: u64| {
-            let (slots, n) = (Slots::of(&items, &sends[to]), sends[to].len());
-            let args = [slots.arg(), (n as u64).into(), rows, places, given.into(), Arg::address(address)];
+            let n = items[to].len();
+            let args = [items[to].arg(), (n as u64).into(), rows, places, given.into(), Arg::address(address)];
             // SAFETY: arguments as in share_points.cu; the message has room for n points.
             unsafe { leaves.kernels.threads("pack_points", n, &args) }
         };
@@ -139,47 +143,67 @@ impl Cutter {
         let kept = DevicePoints::alloc(device, 3, leaves.kept)?;
         let mut receives = Vec::new();
         for (from, message) in came.into_iter().enumerate() {
-            let message: Buffer<u8> = match message {
-                Some(message) => message,
-                None => {
-                    let mine = device.alloc(bytes[from], what)?;
-                    pack(from, mine.address())?;
-                    mine
-                }
-            };
-            let n = message.len() / BYTES_OF_A_POINT;
+            let n = message.as_ref().map_or(bytes[from], |message| message.len()) / BYTES_OF_A_POINT;
             let (slots, [numbers, count]) = (device.alloc(n, what)?, leaves.numbers());
             let first = Arg::from(points.of_rank(from).start as u32);
-            let args = [Arg::address(message.address()), (n as u64).into(), numbers, count, first];
-            let to = [(leaves.kept as u64).into(), (&kept.xyz).into(), (&kept.order).into(), (&slots).into()];
+            let to = [numbers, count, first, (leaves.kept as u64).into(), (&kept.xyz).into(), (&kept.order).into()];
+            let (number, to) = (Arg::from(n as u64), [&to[..], &[(&slots).into()]].concat());
             // SAFETY: as above; the points of the message are some of those that this share keeps.
-            unsafe { leaves.kernels.threads("put_points", n, &[&args[..], &to].concat())? };
+            unsafe {
+                match message {
+                    Some(message) => {
+                        let args = [Arg::address(message.address()), number];
+                        leaves.kernels.threads("put_points", n, &[&args[..], &to].concat())?;
+                    }
+                    None => {
+                        let args = [items[from].arg(), number, rows, places, given.into()];
+                        leaves.kernels.threads("keep_points", n, &[&args[..], &to].concat())?;
+                    }
+                }
+            }
             receives.push(Slots::all(slots));
         }
         Ok((kept, Ways { sends, receives }))
     }
 
-    /// The own points that go to each share, in tree order: their numbers in this order, one share behind the other, and for
-    /// each share the rows of the caller.
-    fn sent(&self, leaves: &Leaves, own: &OwnOrder) -> Result<(Arc<Buffer<u32>>, Vec<Slots>), Error> {
-        let (device, what, n) = (&self.device, "points for other ranks", own.len());
-        let (grid, shares) = (n.div_ceil(BLOCK), Arg::from(self.shares as u32));
-        let (mine, goes) = (device.alloc::<u32>(n, what)?, device.alloc(self.shares * grid, what)?);
-        let [numbers, count] = leaves.numbers();
-        let args = [(&own.places).into(), (n as u64).into(), numbers, count, (&leaves.readers).into()];
-        let args = [&args[..], &[shares, (&mine).into(), (&goes).into()]].concat();
-        // SAFETY: arguments as in share_points.cu; the places are those of points in the leaves.
-        unsafe { leaves.kernels.threads("own_readers", n, &args)? };
-        let to = device.alloc(self.shares * grid + 1, what)?;
-        self.primitives.scan([(&goes, &to)], self.shares * grid)?;
-        let ends = device.entries(&(0..=self.shares).map(|share| (&to, share * grid)).collect::<Vec<_>>(), what)?;
-        let all = ends[self.shares] as usize;
-        let (items, rows) = (device.alloc(all, what)?, device.alloc(all, what)?);
-        let args = [(&mine).into(), (n as u64).into(), shares, (&to).into(), (&own.rows).into()];
-        // SAFETY: as above; there is room for all that go to some share.
-        unsafe { leaves.kernels.threads("own_items", n, &[&args[..], &[(&items).into(), (&rows).into()]].concat())? };
+    /// The own points that go to each share, in tree order: their numbers in this order, and the rows of the caller.
+    fn sent(&self, leaves: &Leaves, own: &OwnOrder) -> Result<[Vec<Slots>; 2], Error> {
+        let (n, [numbers, count]) = (own.len(), leaves.numbers());
+        let items = self.by_share(leaves, n, |mine, goes| {
+            let args = [(&own.places).into(), (n as u64).into(), numbers, count, (&leaves.readers).into()];
+            let args = [&args[..], &[(self.shares as u32).into(), mine, goes]].concat();
+            // SAFETY: arguments as in share_points.cu; the places are those of points in the leaves.
+            unsafe { leaves.kernels.threads("own_readers", n, &args) }
+        })?;
+        let all = items.iter().map(Slots::len).sum();
+        let rows = self.device.alloc(all, "points for other ranks")?;
+        let args = [(&own.rows).into(), items[0].whole(), (all as u64).into(), 0u32.into(), (&rows).into()];
+        // SAFETY: as above; there is a row for each item.
+        unsafe { leaves.kernels.threads("take_and_add", all, &args)? };
         let rows = Arc::new(rows);
-        let of = |ends: &[u64]| Slots::new(&rows, ends[0] as usize..ends[1] as usize);
-        Ok((Arc::new(items), ends.windows(2).map(of).collect()))
+        let rows = items.iter().map(|slots| Slots::of(&rows, slots)).collect();
+        Ok([items, rows])
+    }
+
+    /// For each share, which of `n` items go there, in order. `flag` sets for each item the bits of its shares, in its first
+    /// argument; and how many items of each block go to each share, in its second (`share_points.cu`).
+    pub(super) fn by_share(
+        &self,
+        leaves: &Leaves,
+        n: usize,
+        flag: impl FnOnce(Arg, Arg) -> Result<(), Error>,
+    ) -> Result<Vec<Slots>, Error> {
+        let (device, what, grid) = (&self.device, "points for other ranks", n.div_ceil(BLOCK));
+        let (own, numbers) = (device.alloc::<u32>(n, what)?, device.alloc(self.shares * grid, what)?);
+        flag((&own).into(), (&numbers).into())?;
+        let to = device.alloc(self.shares * grid + 1, what)?;
+        self.primitives.scan([(&numbers, &to)], self.shares * grid)?;
+        let ends = device.entries(&(0..=self.shares).map(|share| (&to, share * grid)).collect::<Vec<_>>(), what)?;
+        let items = device.alloc(ends[self.shares] as usize, what)?;
+        let args = [(&own).into(), (n as u64).into(), (self.shares as u32).into(), (&to).into(), (&items).into()];
+        // SAFETY: arguments as in share_points.cu; there is room for all that go to some share.
+        unsafe { leaves.kernels.threads("items_of_shares", n, &args)? };
+        let items = Arc::new(items);
+        Ok(ends.windows(2).map(|ends| Slots::new(&items, ends[0] as usize..ends[1] as usize)).collect())
     }
 }

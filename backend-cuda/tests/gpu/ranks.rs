@@ -118,14 +118,14 @@ impl Sum {
         let solver = world.together(|| {
             let sources = all("sources", &self.points)?;
             let targets = self.targets.as_ref().map(|targets| all("targets", targets)).transpose()?;
-            let placed = match gathered {
-                true => {
-                    let targets = targets.as_ref().map(|targets| targets.gathered()).transpose()?;
-                    Some(Placed::new(device, &self.options(), &sources.gathered()?, targets.as_ref())?)
-                }
-                false => Placed::joint(device, &self.options(), &sources, targets.as_ref())?,
-            };
-            let placed = placed.expect("few points have equal keys");
+            let all = targets.as_ref().map(|targets| targets.gathered()).transpose()?;
+            let mut placed = Placed::new(device, &self.options(), &sources.gathered()?, all.as_ref())?;
+            if !gathered {
+                let counts = placed.counts(&self.settings)?;
+                let joint = Placed::joint(device, &self.options(), &sources, targets.as_ref())?;
+                placed = joint.expect("few points have equal keys");
+                assert_eq!(placed.counts(&self.settings)?, counts);
+            }
             let works = Works { pair: 1.0, near_edge: 9.0, far_edge: 99.0, far_point: 9.0, leaf: 99.0, target: 20.0 };
             let sharing = Sharing { sources, targets, speeds: vec![1.0; world.size()], works };
             let (placed, share) = placed.share(&self.settings, sharing)?;

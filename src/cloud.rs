@@ -225,9 +225,7 @@ impl<'a> Cloud<'a> {
                 let others = there.targets.points().map(|points| points.bounds());
                 validate::extent([there.sources.bounds()].into_iter().chain(others), dim)
             }
-            Cloud::Ranks(all, _) => {
-                validate::extent([all.sources.bounds(), all.targets().bounds()].into_iter(), dim)
-            }
+            Cloud::Ranks(all, _) => validate::extent([all.sources.bounds(), all.targets().bounds()].into_iter(), dim),
         }
     }
 

@@ -120,7 +120,8 @@ impl JointPoints {
         let kernels = ByItem::new(device, device.fixed("shares", programs::shares)?, BLOCK);
         // Each number is that of one rank, beside zeros. They are joined as twice as many halves.
         let halves = 2 * 3 * m;
-        let args = [Arg::address(all.address()), (halves as u32).into(), (ranks as u32).into(), Arg::address(mine.address())];
+        let args =
+            [Arg::address(all.address()), (halves as u32).into(), (ranks as u32).into(), Arg::address(mine.address())];
         // SAFETY: arguments as in shares.cu; there are so many halves of each rank.
         unsafe { kernels.threads("join_flags", halves, &args)? };
         Sample::of(device, m, mine)
@@ -150,7 +151,8 @@ impl OwnOrder {
         let (boxes, grid) = (tree.described()?, n.div_ceil(BLOCK as usize));
         let sums: Buffer<f64> = device.alloc(grid, "sums over leaves")?;
         let own = [points.own.rows().into(), (&self.rows).into(), (&self.places).into(), (n as u64).into()];
-        let args = [&[Arg::from(&boxes)], &own[..], &[u32::from(of_sources).into(), half.into(), (&sums).into()]].concat();
+        let args =
+            [&[Arg::from(&boxes)], &own[..], &[u32::from(of_sources).into(), half.into(), (&sums).into()]].concat();
         // SAFETY: arguments as in joint.cu; the places are those of points of the tree, and there is a sum for each block.
         unsafe { kernels.threads("own_corner_sums", n, &args)? };
         let mine: f64 = device.download_range(&sums, 0..grid, "sums over leaves")?.iter().sum();

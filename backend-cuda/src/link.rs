@@ -173,7 +173,8 @@ impl Link {
         bytes: &[usize],
         fill: impl Fn(usize, u64) -> Result<(), Error>,
     ) -> Result<Vec<Option<Buffer<u8>>>, Error> {
-        let (device, messages, me, what) = (&self.device, self.messages(), self.messages.rank(), "points of other ranks");
+        let (device, messages, me, what) =
+            (&self.device, self.messages(), self.messages.rank(), "points of other ranks");
         let others: Vec<usize> = (0..messages.size()).filter(|&rank| rank != me).collect();
         let (mut parcels, mut sends) = (Vec::new(), Vec::new());
         for &rank in &others {

@@ -111,8 +111,7 @@ fn rows_on_devices_move_to_the_owners_of_sources() {
     let place = [crowded[0], crowded[1], crowded[2]];
     crowded[..3 * 50].as_chunks_mut::<3>().0.iter_mut().for_each(|point| *point = place);
     for x in [CloudKind::Ellipsoid.points(n, 5), crowded] {
-        let request =
-            Fmm::new(Laplace).method(Method::EquivalentDensities).order(3).ncrit(20).backend(Cuda::default());
+        let request = Fmm::new(Laplace).method(Method::EquivalentDensities).order(3).ncrit(20).backend(Cuda::default());
         let one = request.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
         let numbers: Vec<f64> = (0..n).map(|i| i as f64).collect();
         let parts = threads(3, |world: World| {
@@ -126,7 +125,9 @@ fn rows_on_devices_move_to_the_owners_of_sources() {
             let narrow = plan.adopt_on_device(&Cuda::default().array(&narrow)?, 1, &null)?.download::<f32>()?;
             assert!(narrow.iter().zip(strengths.download::<f64>()?).all(|(narrow, q)| *narrow == q as f32));
             let e = plan.adopt_on_device(&array(&q, 1)?, 2, &null).unwrap_err();
-            assert!(matches!(&e, Error::Rank { rank: 0, error } if matches!(**error, Error::Shape { array: "rows", .. })));
+            assert!(
+                matches!(&e, Error::Rank { rank: 0, error } if matches!(**error, Error::Shape { array: "rows", .. }))
+            );
             let plan = request.plan_on_device(&points, None, &null)?;
             let out = plan.device_output::<f64>()?;
             plan.apply_on_device(&strengths, &out, &null)?;

@@ -229,7 +229,8 @@ impl Device {
             return Ok(());
         }
         // SAFETY: as promised.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.inner.stream.cu_stream()) }.map_err(|e| failed(what, e))
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.inner.stream.cu_stream()) }
+            .map_err(|e| failed(what, e))
     }
 
     /// Enqueues a copy of `n` elements from an address into a buffer, from its element `at` on.

@@ -184,7 +184,12 @@ impl<T: DeviceScalar> FarField for Fields<T> {
         let mut edges = Edges::new(base, lattice)?;
         let sets = self.sets(base, &edges)?;
         let first = &self.fields[0];
-        edges.arrange_m2l(base, (&first.programs, &first.shape, lattice), &sets, [self.keys.len(), self.fields.len()])?;
+        edges.arrange_m2l(
+            base,
+            (&first.programs, &first.shape, lattice),
+            &sets,
+            [self.keys.len(), self.fields.len()],
+        )?;
         let fourier = match edges.m2l {
             VList::None => None,
             VList::Fourier(_) => Some(true),

@@ -84,7 +84,9 @@ impl Cutter {
         let (boxes, of_sources) = (Arg::from(&self.boxes), Arg::from(u32::from(set == 0)));
         let flags = device.alloc(self.n, what)?;
         // SAFETY: arguments as in share_points.cu; there is a flag for each box.
-        unsafe { kernels.threads("leaf_flags", self.n, &[boxes, (self.n as u32).into(), of_sources, (&flags).into()])? };
+        unsafe {
+            kernels.threads("leaf_flags", self.n, &[boxes, (self.n as u32).into(), of_sources, (&flags).into()])?
+        };
         let (primitives, functions) = (self.primitives.clone(), self.arrange.functions.clone());
         let arranger = Arranger { tree, primitives, functions, boxes: &self.boxes };
         let [(Items { boxes: mut list, .. }, _)] = arranger.listed(&[flags])?;

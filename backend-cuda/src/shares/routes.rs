@@ -35,9 +35,8 @@ impl Cutter {
             unsafe { leaves.kernels().threads("take_and_add", count, &args) }
         };
         let bytes: Vec<usize> = mine.iter().map(|rows| rows.len() * size_of::<u32>()).collect();
-        let tell = |to: usize, address: u64| {
-            take((&places).into(), mine[to].arg(), mine[to].len(), 0, Arg::address(address))
-        };
+        let tell =
+            |to: usize, address: u64| take((&places).into(), mine[to].arg(), mine[to].len(), 0, Arg::address(address));
         let came = Link::new(device, joint.messages().clone()).swapped(&bytes, tell)?;
         let mut round = DeviceRound::default();
         for (rank, message) in came.into_iter().enumerate() {

@@ -3,7 +3,8 @@
 use crate::Test;
 use crate::far::difference;
 use backend_cuda::{
-    CallerPoints, Device, DeviceOptions, Expansion, JointPoints, Placed, Routes, Settings, Sharing, SphericalSettings, Works, solver,
+    CallerPoints, Device, DeviceOptions, Expansion, JointPoints, Placed, Routes, Settings, Sharing, SphericalSettings,
+    Works, solver,
 };
 use fmm_dist::local::opens_uvwx;
 use fmm_dist::{Asked, Comm, Ready, Strategy, World, threads};

@@ -128,7 +128,8 @@ pub fn on_rank(
 /// The sources that this rank owns, with their strengths.
 fn adopted(builder: &Fmm, piece: &Piece) -> Result<(Vec<f64>, Vec<Vec<f64>>), Error> {
     let plan = builder.plan(piece.sources, piece.targets.map_or(Targets::Sources, Targets::Points))?;
-    let strengths = piece.strengths.iter().map(|set| plan.adopt(set, builder.strengths()?)).collect::<Result<_, _>>()?;
+    let strengths =
+        piece.strengths.iter().map(|set| plan.adopt(set, builder.strengths()?)).collect::<Result<_, _>>()?;
     Ok((plan.adopt(piece.sources, plan.dim())?, strengths))
 }
 

@@ -272,8 +272,7 @@ impl Device {
         watch("tree", 0.0)?;
         let start = Instant::now();
         let tree = self.choice.order.map(|_| self.tree(there)).transpose()?;
-        let (sources, targets, seconds) =
-            (there.sources.clone(), there.targets.clone(), start.elapsed().as_secs_f64());
+        let (sources, targets, seconds) = (there.sources.clone(), there.targets.clone(), start.elapsed().as_secs_f64());
         self.new = Some(New { sources, targets, tree, seconds, trial: None, solvers: Vec::new() });
         Ok(())
     }

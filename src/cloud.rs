@@ -109,6 +109,11 @@ impl OfRanks {
         self.targets.as_ref().unwrap_or(&self.sources)
     }
 
+    /// The same without copies of the points of other ranks, and without the trees that were built for them.
+    pub fn without_gathered(self) -> OfRanks {
+        OfRanks { gathered: Arc::default(), ..self }
+    }
+
     /// The points of all ranks on the device of each. Candidates share them. All ranks call it together.
     ///
     /// # Errors
@@ -122,6 +127,8 @@ impl OfRanks {
             None => DeviceTargets::Sources,
             Some(targets) => DeviceTargets::Points(Arc::new(targets.gathered()?)),
         };
+        // All ranks have the points, or none: the next call is the same on all.
+        self.sources.wait()?;
         Ok(self.gathered.get_or_init(|| There { sources, targets, trees: Trees::default() }))
     }
 }

@@ -408,8 +408,8 @@ impl Fmm {
             None => work(),
         }
     }
-    /// Whether each rank holds the tree of all ranks, on its GPU: if nobody asked for an exchange of trees that the ranks
-    /// make on the host, and they are few.
+    /// Whether each rank has the boxes of the tree of all ranks on its GPU: if nobody asked for an exchange of trees that the
+    /// ranks make on the host, and there is a bit for each rank.
     pub(crate) fn has_whole_trees(&self) -> bool {
         let few = |world: &World| world.size() <= MOST_WITH_ONE_TREE;
         let on_devices = self.backend.processor().number().is_some();

@@ -60,7 +60,7 @@ extern "C" __global__ void first_sources(const Boxes* boxes, u32 count, const u3
 __device__ __forceinline__ bool is_of(const Boxes& t, u32 b, u32 kind, const uint2* cuts, u32 shares, u32 share) {
   const uint2 targets = t.target_range[b], sources = t.source_range[b];
   if (kind == TARGETS)
-    return targets.x < targets.y && targets.x < cuts[share + 1].y && targets.y > cuts[share].y;
+    return max(targets.x, cuts[share].y) < min(targets.y, cuts[share + 1].y);
   if (sources.x >= sources.y) return false;
   if (kind == SOURCES) return sources.x >= cuts[share].x && sources.y <= cuts[share + 1].x;
   for (u32 k = 1; k < shares; ++k)

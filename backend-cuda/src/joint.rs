@@ -107,6 +107,14 @@ impl JointPoints {
         CallerPoints::of(device, dim, self.name, rows)
     }
 
+    /// Waits for all ranks.
+    ///
+    /// # Errors
+    /// That of a rank that failed.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.messages.wait()
+    }
+
     fn link(&self) -> Link {
         Link::new(self.own.device(), self.messages.clone())
     }
@@ -232,12 +240,13 @@ fn has_long_run(device: &Device, set: &Set, length: usize) -> Result<bool, Error
     Ok(device.download(&found, "equal keys")?[0] != 0)
 }
 
-/// The keys of all ranks, sorted, and the places of the own keys among them. `keys` are the own keys, sorted. Of equal keys,
-/// those of earlier ranks come first.
-fn merged(points: &JointPoints, keys: Buffer<u64>) -> Result<(Buffer<u64>, Buffer<u32>), Error> {
-    let (device, me, n) = (points.own.device(), points.messages.rank(), keys.len());
+/// The keys of all ranks, sorted, and the places of the `own` keys among them, which are sorted. Of equal keys, those of earlier
+/// ranks come first.
+fn merged(points: &JointPoints, own: Buffer<u64>) -> Result<(Buffer<u64>, Buffer<u32>), Error> {
+    let (device, me, n) = (points.own.device(), points.messages.rank(), own.len());
     let kernels = ByItem::new(device, device.fixed("joint", programs::joint)?, BLOCK);
-    let (mut keys, counts) = points.link().gathered(&keys, "keys")?;
+    let (mut keys, counts) = points.link().gathered(&own, "keys")?;
+    drop(own);
     let mut starts: Vec<u64> = vec![0];
     counts.iter().for_each(|&count| starts.push(starts[starts.len() - 1] + count as u64));
     let (there, places) = (device.upload(&starts, "keys")?, device.alloc(n, "places")?);

@@ -126,7 +126,7 @@ impl Link {
         let message = if messages.one_process() {
             let parcel = parcel.insert(Parcel::new(device, bytes)?);
             // SAFETY: the parcel has as many bytes.
-            unsafe { device.copy_out(mine, parcel.address, what)? };
+            unsafe { device.copy_bytes(mine.address(), parcel.address, bytes, what)? };
             parcel.seal(bytes)?
         } else {
             let mut numbers = vec![0u8; bytes];
@@ -145,7 +145,7 @@ impl Link {
         messages.wait()?;
         let ranks: Vec<usize> = (0..counts.len()).collect();
         let first = |rank: usize| counts[..rank].iter().sum::<usize>();
-        let copied = self.in_turn(&ranks).into_iter().try_for_each(|rank| {
+        let copied = self.in_turn(&ranks).into_iter().filter(|&rank| counts[rank] > 0).try_for_each(|rank| {
             let (message, count) = (&came[rank], counts[rank]);
             // SAFETY: there is room for the numbers of all ranks; parcels live until all ranks have copied.
             unsafe {

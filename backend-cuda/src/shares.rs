@@ -1,6 +1,6 @@
 //! Devices that hold the same tree and share out its targets: `kernels/shares.cu`.
 //!
-//! Each of several ranks has a device with the boxes of the tree of all points, and with all lists. It takes a *share*: an
+//! Each of several ranks has a device with the boxes of the tree of all points, and lists for a part of the targets. It takes a *share*: an
 //! interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks find the same
 //! cuts, from the same numbers. A rank gets the points of its share, and those that it sums point by point, from their
 //! callers. A rank keeps the edges into boxes with targets of its share, and the upward

@@ -208,8 +208,8 @@ struct Arranged {
     /// `None`: lists of a small problem. They serve any settings, because they cannot be made from the small tree.
     key: Option<ListKey>,
     lists: DeviceLists,
-    /// One number on the device, so that nobody waits for it.
-    near_pairs: Buffer<u64>,
+    /// One number on the device, so that nobody waits for it; `None` if the lists are those of a part of the targets.
+    near_pairs: Option<Buffer<u64>>,
     seconds: f64,
 }
 
@@ -250,7 +250,7 @@ impl Placed {
         if let (Some(ranks), Some(routes)) = (ranks, routes) {
             ranks.route(&routes)?;
         }
-        let near_pairs = near_pairs_there(&tree, &lists)?;
+        let near_pairs = Some(near_pairs_there(&tree, &lists)?);
         let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
         Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, parts: None })
@@ -341,7 +341,7 @@ impl Placed {
         let (tree, lists, leaves) = Cut::new(&self.tree, lists)?.thin(lists, boxes, [sources, targets])?;
         let mean_leaf = sources.len().max(targets.len()) as f64 / leaves.max(1) as f64;
         let report = BuildReport { mean_leaf, ..BuildReport::default() };
-        let near_pairs = near_pairs_there(&tree, &lists)?;
+        let near_pairs = Some(near_pairs_there(&tree, &lists)?);
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
         let seconds = start.elapsed().as_secs_f64();
         Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, parts: None })
@@ -369,7 +369,7 @@ impl Placed {
         let Arranged { lists, seconds: listed, .. } = arranged.expect("just made");
         let make = |tree: &DeviceTree, scope: &Scope| settings.lists_of(tree, scope, min_side);
         let (tree, lists, share) = share(tree, lists, &parts.expect("just made"), &with, make)?;
-        let near_pairs = near_pairs_there(&tree, &lists)?;
+        let near_pairs = Some(near_pairs_there(&tree, &lists)?);
         let arranged = Arranged { key: None, lists, near_pairs, seconds: listed + start.elapsed().as_secs_f64() };
         Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged), parts: None }, share))
     }
@@ -382,14 +382,14 @@ impl Placed {
     pub fn counts(&mut self, settings: &Settings) -> Result<Counts, Error> {
         let mut counts = self.sizes(settings)?;
         let Arranged { lists, near_pairs, .. } = self.arranged.as_ref().expect("made above");
-        match &self.parts {
-            None => counts.near_pairs = self.tree.device.download(near_pairs, "pairs")?[0],
-            // Each rank has all edges of P2M and M2M, and those of the others that end in its part.
-            Some(parts) => {
-                let [of_kinds @ .., near_pairs] = sizes_of_all(&self.tree, lists, parts)?;
-                counts.edges[2..].iter_mut().zip(of_kinds).for_each(|(edges, all)| *edges = all as usize);
-                counts.near_pairs = near_pairs;
-            }
+        if let Some(pairs) = near_pairs {
+            counts.near_pairs = self.tree.device.download(pairs, "pairs")?[0];
+        }
+        // Each rank has all edges of P2M and M2M, and those of the others that end in its part.
+        if let Some(parts) = &self.parts {
+            let [of_kinds @ .., pairs] = sizes_of_all(&self.tree, lists, parts)?;
+            counts.edges[2..].iter_mut().zip(of_kinds).for_each(|(edges, all)| *edges = all as usize);
+            counts.near_pairs = pairs;
         }
         Ok(counts)
     }
@@ -425,7 +425,8 @@ impl Placed {
             let start = Instant::now();
             let scope = self.parts.as_ref().map_or(Scope::All, Parts::scope);
             let lists = settings.lists_of(&self.tree, &scope, self.min_side)?;
-            let near_pairs = near_pairs_there(&self.tree, &lists)?;
+            let all = self.parts.is_none();
+            let near_pairs = all.then(|| near_pairs_there(&self.tree, &lists)).transpose()?;
             let seconds = start.elapsed().as_secs_f64();
             self.arranged = Some(Arranged { key: Some(key), lists, near_pairs, seconds });
         }
@@ -535,6 +536,7 @@ impl Prepared {
         let counts = placed.sizes(settings)?;
         let Placed { tree, report, seconds: built, arranged, .. } = placed;
         let Arranged { lists, seconds, near_pairs, .. } = arranged.expect("made above");
+        let near_pairs = near_pairs.map_or_else(|| near_pairs_there(&tree, &lists), Ok)?;
         let seconds = PlanSeconds { tree: built, lists: seconds, operators: 0.0 };
         Ok(Prepared { tree, lists, report, seconds, counts, near_pairs })
     }

@@ -213,7 +213,11 @@ pub fn sample_size(n: usize) -> usize {
 /// Index of point `i` of a sample among `n` points, which does not depend on the size of the sample: a permutation of the `n`
 /// indices that looks random. Points may come in any order, also along a curve. A sample with one point from each stretch of
 /// such a curve would have too few close pairs.
+///
+/// # Panics
+/// In a debug build, unless `i` is below `n`.
 pub fn sample_index(i: usize, n: usize) -> usize {
+    debug_assert!(i < n);
     // A Feistel network permutes the numbers below 4^half. A number that is no index is permuted again.
     let half = (usize::BITS - (n.max(2) - 1).leading_zeros()).div_ceil(2);
     let (mask, mut x) = ((1u64 << half) - 1, i as u64);

@@ -131,6 +131,7 @@ impl Engine for Shares {
     /// Every rank measures, so that every rank has made operators. All take the bounds of rank 0.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if let Some(New { points, joint: joint @ true, .. }) = &mut self.new {
+            self.inner.forget();
             self.inner.place_there(points.gathered()?, &|_, _| Ok(()))?;
             *joint = false;
         }
@@ -149,8 +150,7 @@ impl Engine for Shares {
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
         let Some(New { points, pick, .. }) = self.new.take() else { return not_placed() };
         let speeds = self.world.all_gather(self.asked().0.speed)?;
-        // Points that were gathered are not needed any more.
-        let OfRanks { sources, targets, .. } = points;
+        let OfRanks { sources, targets, .. } = points.without_gathered();
         let counts = sources.counts().to_vec();
         let sharing = Sharing { sources, targets, speeds, works: self.works(order) };
         let (settings, mut mine) = (self.inner.settings(order), Share::default());

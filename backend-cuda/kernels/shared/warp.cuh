@@ -7,7 +7,7 @@ typedef unsigned char u8;
 
 __device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31; }
 // The number of this warp among those of all blocks.
-__device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
+__device__ __forceinline__ u32 warp_index() { return blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; }
 // The lanes below this lane, as bits.
 __device__ __forceinline__ u32 lanes_below() { return (1u << lane_id()) - 1; }
 

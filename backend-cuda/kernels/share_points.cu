@@ -51,7 +51,7 @@ extern "C" __global__ void kept_before_places(Kept kept, u64 leaves, const u32* 
   if (i < n) before[i] = kept_before(kept, leaves, places[i]);
 }
 
-// The number of the leaf that has each place, for a block of 256 places that ascend. All threads of the block call it.
+// The number of the leaf that has `place`. The places of a block ascend from `first` to `last`. All threads of the block call it.
 __device__ u64 leaf_of(u32 place, bool valid, u32 first, u32 last, const Kept& kept, u64 leaves) {
   __shared__ u64 window[2];
   __syncthreads();
@@ -127,7 +127,8 @@ extern "C" __global__ void pack_points(const u32* items, u64 n, const u32* rows,
   places_of(message, n)[n + i] = row;
 }
 
-// Where a block of kept points with ascending places puts them: `all` points that this share keeps.
+// The slot among the kept points of the point at `place`; 0 for a thread without a point. The places of a block ascend from
+// `first` to `last`. All threads of the block call it.
 __device__ __forceinline__ u64 slot_of(u32 place, bool valid, u32 first, u32 last, const Kept& kept, u64 leaves) {
   const u64 leaf = leaf_of(place, valid, first, last, kept, leaves);
   return valid ? kept.before[leaf] + (place - kept.starts[leaf]) : 0;

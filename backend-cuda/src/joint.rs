@@ -126,7 +126,8 @@ impl JointPoints {
         let mine = self.own.sampled(self.of_rank(self.messages.rank()), n, m)?;
         let (all, _) = self.link().gathered(&mine, what)?;
         let kernels = ByItem::new(device, device.fixed("shares", programs::shares)?, BLOCK);
-        // Each number is that of one rank, beside zeros. They are joined as twice as many halves.
+        // Each rank has some points of the sample, and zeros for the others. A bitwise or of the arrays of all ranks has all
+        // points. The kernel works on two u32 for each f64.
         let halves = 2 * 3 * m;
         let args =
             [Arg::address(all.address()), (halves as u32).into(), (ranks as u32).into(), Arg::address(mine.address())];
@@ -151,8 +152,8 @@ impl OwnOrder {
         self.rows.len()
     }
 
-    /// The mean over the targets of all ranks, or the sources, of r^(2·`half_power`), where r is the distance from the centre
-    /// of the leaf in sides of the leaf. All ranks call it together.
+    /// The mean of r^(2·`half`) over the targets of all ranks, with `of_sources` over the sources. r is the distance of a point
+    /// from the centre of its leaf, in sides of the leaf. All ranks call it together.
     pub fn corners(&self, tree: &DeviceTree, points: &JointPoints, of_sources: bool, half: u32) -> Result<f64, Error> {
         let (device, n) = (&tree.device, self.len());
         let kernels = ByItem::new(device, device.fixed("joint", programs::joint)?, BLOCK);

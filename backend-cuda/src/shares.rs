@@ -1,14 +1,15 @@
 //! Devices that hold the same tree and share out its targets: `kernels/shares.cu`.
 //!
-//! Each of several ranks has a device with the boxes of the tree of all points, and lists for a part of the targets. It takes a *share*: an
-//! interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks find the same
-//! cuts, from the same numbers. A rank gets the points of its share, and those that it sums point by point, from their
-//! callers. A rank keeps the edges into boxes with targets of its share, and the upward
-//! edges of boxes with sources of its share or of several shares; it keeps these boxes, the boxes that it reads, and all
-//! boxes above them. It computes multipoles of boxes all of whose sources belong to its share, and gets the others that
-//! it reads from the ranks that compute them. Some boxes have sources of several shares. Each rank computes the multipoles
-//! of these boxes itself, from those of their children, as a single device does. So a target gets the sum that one device
-//! would compute: to the bit, but for dense translations, which a device cuts into parts by the number of boxes.
+//! Each rank has one device, with the boxes of the tree of all points and lists for a part of the targets. The rank takes
+//! a *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. The ends of
+//! shares are *cuts*. All ranks find the same cuts, from the same numbers. A rank gets the points of its share, and those
+//! that it sums point by point, from their callers. A rank keeps the edges into boxes with targets of its share, and the
+//! upward edges of boxes with sources of its share or of several shares; it keeps these boxes, the boxes that it reads,
+//! and all boxes above them. It computes multipoles of boxes all of whose sources belong to its share, and gets the others
+//! that it reads from the ranks that compute them. Some boxes have sources of several shares. Each rank computes the
+//! multipoles of these boxes itself, from those of their children, as a single device does. So a target gets the sum that
+//! one device would compute: to the bit, but for dense translations, which a device cuts into parts by the number of
+//! boxes.
 
 mod own;
 mod points;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
-/// Largest number of bins in which the work at targets is added up. Cuts lie between bins.
+/// Largest number of bins in which the work at targets is added up. A cut lies at the first leaf behind the end of a bin.
 const MAX_BINS: usize = 1 << 14;
 /// Prices are scaled so that the largest is this integer. That of a pair, some thousand times lower, keeps enough digits.
 const LARGEST_PRICE: f64 = (1u32 << 24) as f64;
@@ -108,9 +109,9 @@ enum Kind {
     Several,
 }
 
-/// The lists of a rank reach over both ends of its part, by an equal share over this number. Cuts by work are that near to
-/// cuts by numbers of points for uniform points and for Plummer's sphere. For points on an ellipsoid they are not, and lists
-/// are made twice (`runs/2026-11-26-h200x4`).
+/// Before shares are known, a rank makes lists for its part and for a margin at both ends: an equal share over this number.
+/// Cuts by work are that near to cuts by numbers of points for uniform points and for Plummer's sphere. For points on an
+/// ellipsoid they are not, and lists are made twice (`runs/2026-11-26-h200x4/new-points-steps.txt`).
 const MARGIN: usize = 32;
 
 /// The order of the own points of a rank in a tree of all points, and the parts of the targets for which ranks make lists before

@@ -210,9 +210,9 @@ pub fn sample_size(n: usize) -> usize {
     n.min((16 * n.isqrt()).clamp(SAMPLE_SIZES[0], SAMPLE_SIZES[1]))
 }
 
-/// Index of point `i` of a sample among `n` points, which does not depend on the size of the sample: a permutation of the `n`
-/// indices that looks random. Points may come in any order, also along a curve. A sample with one point from each stretch of
-/// such a curve would have too few close pairs.
+/// The index, among `n` points, of point `i` of a sample. For a fixed `n` this is a permutation of the indices that looks
+/// random; a sample of m points has its first m indices. So it has as many close pairs in any order of the points. (With one
+/// point from each stretch of the array it had too few where points are sorted along a curve.)
 ///
 /// # Panics
 /// In a debug build, unless `i` is below `n`.
@@ -269,7 +269,7 @@ mod tests {
             all.sort_unstable();
             assert!(all.into_iter().eq(0..n), "{n}");
         }
-        // Of 2^12 random indices among 2^20, some 8 lie next to another one: two for each pair of 2^12·2^12/2^20/2.
+        // Of 2^20 pairs of neighbouring indices, 2^20·(2^12/2^20)^2 = 16 have both in the sample, on average.
         let (m, n) = (1 << 12, 1 << 20);
         let mut sample: Vec<usize> = (0..m).map(|i| sample_index(i, n)).collect();
         sample.sort_unstable();

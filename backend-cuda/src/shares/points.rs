@@ -34,7 +34,7 @@ pub(super) struct Leaves {
     before: Buffer<u64>,
     /// Number of points that this share keeps.
     kept: usize,
-    /// The number of kept points before its own, and before and with its own.
+    /// Which of the kept points are those of the share's own leaves. The others are ghosts.
     own: Range<usize>,
 }
 

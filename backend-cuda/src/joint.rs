@@ -7,7 +7,8 @@
 use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::link::Link;
 use crate::points::{CallerPoints, Sample};
-use crate::programs;
+use crate::primitives::Primitives;
+use crate::shares::programs;
 use crate::tree::{Cloud, DevicePoints, DeviceTree, KEY_LEVELS, Set, chosen_root};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Messages};
@@ -181,7 +182,7 @@ impl OwnOrder {
         // SAFETY: arguments as in joint.cu; all arrays have n entries.
         unsafe { kernels.threads("widen", n, &[(&places).into(), (n as u64).into(), (&keys).into()])? };
         let bits = u32::BITS - (points.len() as u32).leading_zeros();
-        crate::primitives::Primitives::new(device)?.sort(&mut keys, &mut order, true, n, 0..bits)?;
+        Primitives::new(device)?.sort(&mut keys, &mut order, true, n, 0..bits)?;
         // SAFETY: as above.
         unsafe { kernels.threads("narrow", n, &[(&keys).into(), (n as u64).into(), (&narrowed).into()])? };
         Ok(OwnOrder { rows: order, places: narrowed })

@@ -141,11 +141,9 @@ impl Link {
         };
         let counts = came.iter().enumerate().map(count).collect::<Result<Vec<usize>, Error>>()?;
         let mut all: Buffer<T> = device.alloc(counts.iter().sum(), what)?;
-        // No rank copies before all have room.
-        messages.wait()?;
         let ranks: Vec<usize> = (0..counts.len()).collect();
         let first = |rank: usize| counts[..rank].iter().sum::<usize>();
-        let copied = self.in_turn(&ranks).into_iter().filter(|&rank| counts[rank] > 0).try_for_each(|rank| {
+        let copy = |rank: usize| {
             let (message, count) = (&came[rank], counts[rank]);
             // SAFETY: there is room for the numbers of all ranks; parcels live until all ranks have copied.
             unsafe {
@@ -157,13 +155,35 @@ impl Link {
                     }
                 }
             }
-        });
-        let done = device.synchronize().and(copied).and_then(|()| messages.wait());
+        };
+        let mut in_turn = self.in_turn(&ranks).into_iter().filter(|&rank| counts[rank] > 0);
+        self.all_copied(parcel, || in_turn.try_for_each(copy))?;
+        Ok((all, counts))
+    }
+
+    /// Enqueues copies of messages of other ranks by `copy`, and waits until all ranks have copied theirs. `parcels` are what
+    /// other ranks copy of this one. All ranks call it together, when each has room.
+    fn all_copied<P>(&self, parcels: P, copy: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        // No rank copies before all have room.
+        self.messages.wait()?;
+        let copied = copy();
+        let done = self.device.synchronize().and(copied).and_then(|()| self.messages.wait());
         if done.is_err() {
             // Another rank may still copy.
-            std::mem::forget(parcel);
+            std::mem::forget(parcels);
         }
-        done.map(|()| (all, counts))
+        done
+    }
+
+    /// A message of so many bytes on the host, which `pack` writes on the device at an address.
+    pub fn bytes(&self, bytes: usize, pack: impl FnOnce(u64) -> Result<(), Error>) -> Result<Vec<u8>, Error> {
+        let (device, what) = (&self.device, "rows for other ranks");
+        let message: Buffer<u8> = device.alloc(bytes, what)?;
+        pack(message.address())?;
+        let mut bytes = vec![0u8; bytes];
+        // SAFETY: the buffer has as many bytes.
+        unsafe { device.receive(message.address(), &mut bytes, what)? };
+        Ok(bytes)
     }
 
     /// Sends each other rank as many bytes as `bytes` says, which `fill` writes at an address, and returns those that come,
@@ -185,30 +205,19 @@ impl Link {
                 parcels.push(parcel);
                 message
             } else {
-                let packed: Buffer<u8> = device.alloc(bytes[rank], what)?;
-                fill(rank, packed.address())?;
-                let mut numbers = vec![0u8; bytes[rank]];
-                // SAFETY: the buffer has as many bytes.
-                unsafe { device.receive(packed.address(), &mut numbers, what)? };
-                numbers
+                self.bytes(bytes[rank], |address| fill(rank, address))?
             };
             sends.push((rank, message));
         }
         let came = messages.swap(sends, &others)?;
         let room = |message: &Vec<u8>| device.alloc::<u8>(self.bytes_of(message)?, what);
         let room = came.iter().map(room).collect::<Result<Vec<_>, Error>>()?;
-        // No rank copies before all have room.
-        messages.wait()?;
-        let copied = self.in_turn(&others).into_iter().filter(|&k| room[k].len() > 0).try_for_each(|k| {
-            // SAFETY: there is room for the message; parcels live until all ranks have copied.
-            unsafe { self.fetch(&came[k], room[k].address(), room[k].len(), Lane::First) }
-        });
-        let done = device.synchronize().and(copied).and_then(|()| messages.wait());
-        if done.is_err() {
-            // Another rank may still copy.
-            std::mem::forget(parcels);
-        }
-        done?;
+        self.all_copied(parcels, || {
+            self.in_turn(&others).into_iter().filter(|&k| room[k].len() > 0).try_for_each(|k| {
+                // SAFETY: there is room for the message; parcels live until all ranks have copied.
+                unsafe { self.fetch(&came[k], room[k].address(), room[k].len(), Lane::First) }
+            })
+        })?;
         let mut room = room.into_iter();
         Ok((0..messages.size()).map(|rank| if rank == me { None } else { room.next() }).collect())
     }

@@ -3,6 +3,7 @@
 use crate::compile::Program;
 use crate::direct::Shape;
 use crate::plane;
+use crate::shares::programs::{joint, share_points, shares};
 use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::{Member, Real, kernel::MAX_POTENTIALS};
 
@@ -489,51 +490,6 @@ pub(crate) fn rows() -> Program {
     plain("rows.cu", include_str!("../kernels/rows.cu"), &["pack_f32", "pack_f64", "put_f32", "put_f64"])
 }
 
-/// Trees of the points of several ranks.
-pub(crate) fn joint() -> Program {
-    let entries = &["merge_splits", "merge_runs", "long_run", "own_places", "widen", "narrow", "own_corner_sums"];
-    plain("joint.cu", include_str!("../kernels/joint.cu"), entries)
-}
-
-/// Points of shares of a tree.
-pub(crate) fn share_points() -> Program {
-    let entries = &[
-        "leaf_flags",
-        "leaf_starts",
-        "leaf_readers",
-        "kept_before_places",
-        "own_readers",
-        "row_shares",
-        "items_of_shares",
-        "take_and_add",
-        "pack_points",
-        "put_points",
-        "keep_points",
-        "places_by_row",
-    ];
-    plain("share_points.cu", include_str!("../kernels/share_points.cu"), entries)
-}
-
-/// Shares of a tree.
-pub(crate) fn shares() -> Program {
-    let entries = &[
-        "weigh",
-        "first_targets",
-        "first_sources",
-        "own_flags",
-        "with_ancestors",
-        "own_boxes",
-        "kept_count",
-        "kept_fill",
-        "renumber",
-        "mark",
-        "join_flags",
-        "marked",
-        "part_counts",
-    ];
-    plain("shares.cu", include_str!("../kernels/shares.cu"), entries)
-}
-
 /// Sources in one far field of several.
 pub(crate) fn nodes() -> Program {
     plain("nodes.cu", include_str!("../kernels/nodes.cu"), &["take_part"])
@@ -587,10 +543,6 @@ pub(crate) const OF_PYRAMIDS: [Named; 7] = [
     ("cut of a pyramid", cut_of_pyramid),
     ("ends", ends),
 ];
-
-/// The programs that shares of a tree need beside those of trees.
-pub(crate) const OF_SHARES: [Named; 4] =
-    [("joint", joint), ("share_points", share_points), ("shares", shares), ("rows", rows)];
 
 /// The programs that trees, lists and the probe of a plan need, by name. They have no parameters.
 pub(crate) const OF_TREES: [Named; 8] = [

@@ -176,6 +176,13 @@ impl DeviceRound {
             self.receives.push((from, slots, false));
         }
     }
+    /// The round that sends to each rank some slots, and receives from each rank some slots.
+    pub fn of(sends: Vec<Slots>, receives: Vec<Slots>) -> DeviceRound {
+        let mut round = DeviceRound::default();
+        sends.into_iter().enumerate().for_each(|(to, slots)| round.send(to, slots));
+        receives.into_iter().enumerate().for_each(|(from, slots)| round.receive(from, slots));
+        round
+    }
     /// The same round from the receivers to the senders.
     pub fn backwards(&self) -> DeviceRound {
         DeviceRound {
@@ -371,15 +378,7 @@ impl Ranks {
 
     /// Sends and puts the rows of a round, which are the same numbers on all ranks.
     fn exchange(&self, key: (Row, usize), round: &DeviceRound, rows: Rows, precision: Precision) -> Result<(), Error> {
-        let way = Way {
-            bytes: &|_, n| n * rows.width * precision.bytes(),
-            pack: &|_, slots, to| self.copy(Step::Pack, precision, rows, slots, &[Arg::address(to)]),
-            put: &|_, slots, add, from| {
-                self.copy(Step::Put, precision, rows, slots, &[u32::from(add).into(), Arg::address(from)])
-            },
-            keep: &nothing_stays,
-        };
-        self.travel(key, round, &way)
+        self.carry(key, round, (rows, rows), precision, &nothing_stays)
     }
 
     /// Brings the caller's strengths, numbers in `precision` at an address, to the sources of the tree, ghosts included.
@@ -418,7 +417,7 @@ impl Ranks {
         let (device, bytes) = (self.link.device(), width * precision.bytes());
         let all: Buffer<u8> = device.alloc(n * bytes, "rows of other ranks")?;
         let (from, to) = (Rows::all(Arg::address(given), width), Rows::all(Arg::address(all.address()), width));
-        self.carry((Row::Adopted, 0), &routes.strengths, (from, to), precision)?;
+        self.carry_and_keep((Row::Adopted, 0), &routes.strengths, (from, to), precision)?;
         let some = all.address() + (own.start * bytes) as u64;
         // SAFETY: the array of the caller has room for the own rows, which are among all.
         unsafe { device.copy_bytes(some, address, own.len() * bytes, "rows of other ranks")? };
@@ -426,8 +425,28 @@ impl Ranks {
         self.carried(Row::Adopted)
     }
 
-    /// Copies rows of one array that travel in a round into rows of another.
+    /// Copies rows of one array that travel in a round into rows of another, or adds them there.
     fn carry(
+        &self,
+        key: (Row, usize),
+        round: &DeviceRound,
+        (from, to): (Rows, Rows),
+        precision: Precision,
+        keep: Keep,
+    ) -> Result<(), Error> {
+        let way = Way {
+            bytes: &|_, n| n * from.width * precision.bytes(),
+            pack: &|_, slots, at| self.copy(Step::Pack, precision, from, slots, &[Arg::address(at)]),
+            put: &|_, slots, add, at| {
+                self.copy(Step::Put, precision, to, slots, &[u32::from(add).into(), Arg::address(at)])
+            },
+            keep,
+        };
+        self.travel(key, round, &way)
+    }
+
+    /// [`carry`](Self::carry) of rows some of which stay on this rank.
+    fn carry_and_keep(
         &self,
         key: (Row, usize),
         round: &DeviceRound,
@@ -435,19 +454,12 @@ impl Ranks {
         precision: Precision,
     ) -> Result<(), Error> {
         let (device, bytes) = (self.link.device(), from.width * precision.bytes());
-        let pack = |slots: &Slots, at: u64| self.copy(Step::Pack, precision, from, slots, &[Arg::address(at)]);
-        let put = |slots: &Slots, at: u64| self.copy(Step::Put, precision, to, slots, &[0u32.into(), Arg::address(at)]);
-        let way = Way {
-            bytes: &|_, n| n * bytes,
-            pack: &|_, slots, at| pack(slots, at),
-            put: &|_, slots, _, at| put(slots, at),
-            keep: &|from, to| {
-                let kept: Buffer<u8> = device.alloc(from.len() * bytes, "rows of other ranks")?;
-                pack(from, kept.address())?;
-                put(to, kept.address())
-            },
-        };
-        self.travel(key, round, &way)
+        self.carry(key, round, (from, to), precision, &|here, there| {
+            let kept: Buffer<u8> = device.alloc(here.len() * bytes, "rows of other ranks")?;
+            let at = Arg::address(kept.address());
+            self.copy(Step::Pack, precision, from, here, &[at])?;
+            self.copy(Step::Put, precision, to, there, &[0u32.into(), at])
+        })
     }
 
     /// Frees the messages of a kind when all ranks have read them. The device has copied those of other ranks.
@@ -477,7 +489,7 @@ impl Ranks {
         for axis in 0..3 {
             let there: Buffer<f64> = device.zeros(n, what)?;
             let rows = (Rows::all(points.axis(axis), 1), Rows::all((&there).into(), 1));
-            self.carry((Row::Points, axis), round, rows, Precision::F64)?;
+            self.carry_and_keep((Row::Points, axis), round, rows, Precision::F64)?;
             let found = device.download_range(&there, 0..n, what)?;
             self.carried(Row::Points)?;
             all.iter_mut().skip(axis).step_by(3).zip(found).for_each(|(to, x)| *to = x);
@@ -541,7 +553,7 @@ impl Ranks {
             let (bytes, pack) = ((way.bytes)([me, *to], slots.len()), |address| (way.pack)(*to, slots, address));
             let message = match messages.one_process() {
                 true => self.packed((kind, k, at), bytes, pack)?,
-                false => self.bytes(bytes, pack)?,
+                false => self.link.bytes(bytes, pack)?,
             };
             sends.push((*to, message));
         }
@@ -583,16 +595,5 @@ impl Ranks {
         };
         pack(parcel.address)?;
         parcel.seal(bytes)
-    }
-
-    /// Packs a message of so many bytes on the host.
-    fn bytes(&self, bytes: usize, pack: impl FnOnce(u64) -> Result<(), Error>) -> Result<Vec<u8>, Error> {
-        let device = self.link.device();
-        let message: Buffer<u8> = device.alloc(bytes, "rows for other ranks")?;
-        pack(message.address())?;
-        let mut bytes = vec![0u8; bytes];
-        // SAFETY: the buffer has as many bytes.
-        unsafe { device.receive(message.address(), &mut bytes, "rows for other ranks")? };
-        Ok(bytes)
     }
 }

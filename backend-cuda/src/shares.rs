@@ -13,14 +13,16 @@
 
 mod own;
 mod points;
+pub(crate) mod programs;
 mod routes;
 
+use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
 use crate::lists::{DeviceEdges, DeviceLists, Scope, filled};
 use crate::primitives::Primitives;
-use crate::programs;
+use crate::programs::arrange;
 use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
 use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::tree::NONE;
@@ -227,7 +229,12 @@ pub(crate) fn share(
         imbalance,
     };
     let given = [&with.sources, with.targets()].map(|points| points.counts()[me]);
-    let routes = DeviceRoutes { given, strengths: strengths.round(), ghosts: DeviceRound::default(), values };
+    let routes = DeviceRoutes {
+        given,
+        strengths: DeviceRound::of(strengths.sends, strengths.receives),
+        ghosts: DeviceRound::default(),
+        values,
+    };
     let ranks = Ranks::of_share(link, own.len(), multipoles, after, routes)?;
     let first = with.targets.is_none().then_some(0);
     let mine = Some(Mine { targets, sources, boxes, points });
@@ -264,7 +271,7 @@ impl Cutter {
         let device = tree.device.clone();
         Ok(Cutter {
             kernels: ByItem::new(&device, device.fixed("shares", programs::shares)?, BLOCK),
-            arrange: ByItem::new(&device, device.fixed("arrange", programs::arrange)?, BLOCK),
+            arrange: ByItem::new(&device, device.fixed("arrange", arrange)?, BLOCK),
             primitives: Primitives::new(&device)?,
             boxes: tree.described()?,
             n: tree.len(),
@@ -274,6 +281,12 @@ impl Cutter {
             cuts_there: device.alloc(2 * (shares + 1), "cuts")?,
             device,
         })
+    }
+
+    /// An arranger for the boxes of the tree that is cut.
+    fn arranger<'a>(&'a self, tree: &'a DeviceTree) -> Arranger<'a> {
+        let (primitives, functions) = (self.primitives.clone(), self.arrange.functions.clone());
+        Arranger { tree, primitives, functions, boxes: &self.boxes }
     }
 
     /// The first arguments of kernels that look at boxes of a kind.

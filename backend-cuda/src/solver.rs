@@ -12,6 +12,7 @@ use crate::plan::{Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::ranks::Routes;
+use crate::shares::programs::OF_SHARES;
 use crate::shares::{Parts, Share, Sharing, share, sizes_of_all};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
@@ -269,7 +270,7 @@ impl Placed {
     ) -> Result<Option<Placed>, Error> {
         let start = Instant::now();
         device.fixed_together(&programs::OF_TREES)?;
-        device.fixed_together(&programs::OF_SHARES)?;
+        device.fixed_together(&OF_SHARES)?;
         let Some(JointTree { tree, report, own }) = build_joint(device, sources, targets, options)? else {
             return Ok(None);
         };

@@ -2,7 +2,7 @@
 
 use super::points::Leaves;
 use super::{Cutter, Kind};
-use crate::arrange::{Arranger, Items};
+use crate::arrange::Items;
 use crate::device::{Arg, Buffer};
 use crate::lists::{DeviceEdges, each, filled};
 use crate::ranks::Slots;
@@ -32,9 +32,7 @@ impl Cutter {
             self.kernels.threads("own_flags", self.n, &[&boxes[..], &cuts, &flagged].concat())?;
             self.kernels.threads("with_ancestors", self.n, &[boxes[0], boxes[1], flagged[2]])?;
         }
-        let (primitives, functions) = (self.primitives.clone(), self.arrange.functions.clone());
-        let arranger = Arranger { tree, primitives, functions, boxes: &self.boxes };
-        let [(items, numbers)] = arranger.listed(&[flags])?;
+        let [(items, numbers)] = self.arranger(tree).listed(&[flags])?;
         Ok(Own { cutter: self, items, numbers })
     }
 }

@@ -4,13 +4,12 @@
 //! They keep their order, and get numbers of their own. The caller of each rank knows the leaf of each of its points, and so
 //! the shares to which the point goes. Strengths take the same way in each evaluation.
 
-use super::Cutter;
-use crate::arrange::{Arranger, Items};
+use super::{Cutter, programs};
+use crate::arrange::Items;
 use crate::device::{Arg, Buffer, ByItem};
 use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
-use crate::programs;
-use crate::ranks::{DeviceRound, Slots};
+use crate::ranks::Slots;
 use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::Error;
 use std::ops::Range;
@@ -46,16 +45,6 @@ pub(super) struct Ways {
     pub receives: Vec<Slots>,
 }
 
-impl Ways {
-    /// The way of strengths.
-    pub fn round(self) -> DeviceRound {
-        let mut round = DeviceRound::default();
-        self.sends.into_iter().enumerate().for_each(|(rank, slots)| round.send(rank, slots));
-        self.receives.into_iter().enumerate().for_each(|(rank, slots)| round.receive(rank, slots));
-        round
-    }
-}
-
 impl Leaves {
     /// The kernels of `share_points.cu`.
     pub fn kernels(&self) -> &ByItem {
@@ -87,9 +76,7 @@ impl Cutter {
         unsafe {
             kernels.threads("leaf_flags", self.n, &[boxes, (self.n as u32).into(), of_sources, (&flags).into()])?
         };
-        let (primitives, functions) = (self.primitives.clone(), self.arrange.functions.clone());
-        let arranger = Arranger { tree, primitives, functions, boxes: &self.boxes };
-        let [(Items { boxes: mut list, .. }, _)] = arranger.listed(&[flags])?;
+        let [(Items { boxes: mut list, .. }, _)] = self.arranger(tree).listed(&[flags])?;
         let (n, points) = (list.len(), self.cuts[self.shares][set] as usize);
         let (count, mut starts) = (Arg::from(n as u32), device.alloc(n, what)?);
         // SAFETY: as above; there is a start for each leaf.

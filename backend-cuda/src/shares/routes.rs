@@ -38,7 +38,7 @@ impl Cutter {
         let tell =
             |to: usize, address: u64| take((&places).into(), mine[to].arg(), mine[to].len(), 0, Arg::address(address));
         let came = Link::new(device, joint.messages().clone()).swapped(&bytes, tell)?;
-        let mut round = DeviceRound::default();
+        let mut sends = Vec::new();
         for (rank, message) in came.into_iter().enumerate() {
             let count = message.as_ref().map_or(bytes[rank], |message| message.len()) / size_of::<u32>();
             let slots: Buffer<u32> = device.alloc(count, what)?;
@@ -46,9 +46,8 @@ impl Cutter {
                 Some(told) => take(Arg::address(told.address()), Arg::NULL, count, first, (&slots).into())?,
                 None => take((&places).into(), mine[rank].arg(), count, first, (&slots).into())?,
             }
-            round.send(rank, Slots::all(slots));
+            sends.push(Slots::all(slots));
         }
-        mine.into_iter().enumerate().for_each(|(rank, rows)| round.receive(rank, rows));
-        Ok(round)
+        Ok(DeviceRound::of(sends, mine))
     }
 }

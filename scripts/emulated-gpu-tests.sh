@@ -11,7 +11,7 @@ tests=("$@")
 case "${1:-}" in
 "") tests=(topology::every topology::sources topology::many topology::deeper topology::roots topology::chosen errors::
     ends::arrays_of ends::large far::a_kernel_of_the_user far::bad_strengths limits::a_root ranks::equivalent
-    ranks::an_error ranks::shares cuts::a_pyramid plane::wrong) ;;
+    ranks::an_error ranks::shares cuts::a_pyramid plane::wrong near_alone::) ;;
 all) tests=() ;;
 esac
 # With all crates, as in other builds, so that nothing is built twice.

@@ -2,7 +2,7 @@
 
 use crate::costs::{CostModel, Costs, EVALUATION_NANOSECONDS, OrderCosts};
 use crate::describe::Description;
-use crate::request::{Fmm, Method};
+use crate::request::{Backend, Fmm, Method};
 use crate::{demo, machine};
 use fmm_traits::{Error, Stage, Targets};
 use std::time::Instant;
@@ -55,6 +55,10 @@ impl CostModel {
         if builder.family.dim() != 3 {
             let reason = "it is of octrees".to_string();
             return Err(Error::Unsupported { operation: "the cost model", reason });
+        }
+        if let Backend::Hybrid(_) = builder.backend {
+            let reason = "cores and a GPU are measured each alone".to_string();
+            return Err(Error::Unsupported { operation: "a measurement of costs", reason });
         }
         let facts = builder.family.facts(builder.outputs)?;
         if facts.attributes > 0 {

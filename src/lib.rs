@@ -106,5 +106,5 @@ pub mod ranks {
 }
 pub use plan::{Plan, evaluate};
 pub use probe::{ProbeOutput, ProbeReport, ProbeStratum};
-pub use request::{Backend, Cpu, Cuda, Devices, Fmm, Method, Progress};
+pub use request::{Backend, Cpu, Cuda, Devices, Fmm, Hybrid, Method, Progress};
 pub use variant::{Expansion, ListPolicy, Translation, Truncation};

@@ -4,19 +4,20 @@
 //! implementation of this trait, and one arm of [`Backend::processor`].
 
 use crate::choice::Choice;
-use crate::costs::{PlaneCosts, Prices};
+use crate::costs::{HybridPrices, PlaneCosts, Prices, UnitCosts};
 use crate::engine::{self, Engine, OnARank};
 use crate::memory::{self, Forecast, Size};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
-use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
+use crate::request::{Backend, Cpu, Cuda, Fmm, Hybrid, Method};
 use crate::variant::{Translation, Truncation, Variant};
 use backend_cpu::Isa;
 use backend_cpu::laurent::PlanePairs;
-use backend_cuda::{Device, Routes};
+use backend_cuda::{Device, NearOnDevice, Routes};
 use fmm_dist::{Ready, World};
 use fmm_families::{Facts, only_f64};
-use fmm_traits::{Error, Lists, Precision, Solver, Tree};
+use fmm_traits::{Error, Lists, NearFields, Precision, Solver, Tree, cores};
+use std::sync::Arc;
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
@@ -64,6 +65,13 @@ pub(crate) trait Processor {
     }
     /// Bytes of a plan and one evaluation on `threads` threads.
     fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> Forecast;
+    /// The processor that sums near fields while this one translates; `None` if this one sums them itself.
+    ///
+    /// # Errors
+    /// What that processor reports.
+    fn near_fields(&self, _request: &Fmm) -> Result<Option<Arc<dyn NearFields>>, Error> {
+        Ok(None)
+    }
     /// A new engine for a choice, without points.
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
     /// A new engine for a choice in the plane, without points.
@@ -100,7 +108,7 @@ pub(crate) trait Processor {
 }
 
 impl Backend {
-    /// `cpu` or `cuda`.
+    /// `cpu`, `cuda` or `hybrid`.
     pub fn name(&self) -> &'static str {
         self.processor().name()
     }
@@ -110,13 +118,14 @@ impl Backend {
             Backend::Cpu(cpu) => cpu,
             Backend::Cuda(cuda) => cuda,
             Backend::Devices(devices) => devices.first(),
+            Backend::Hybrid(hybrid) => hybrid,
         }
     }
     /// The backends among which one process shares out a sum, each a rank of its own ([`crate::plan`]); empty if it
     /// does not.
     pub(crate) fn several(&self) -> Vec<Backend> {
         match self {
-            Backend::Cpu(_) | Backend::Cuda(_) => Vec::new(),
+            Backend::Cpu(_) | Backend::Cuda(_) | Backend::Hybrid(_) => Vec::new(),
             Backend::Devices(devices) => {
                 devices.numbers().iter().map(|&device| Cuda { device, memory: None }.into()).collect()
             }
@@ -152,6 +161,13 @@ impl Backend {
     }
 }
 
+impl Cpu {
+    /// The costs on one core.
+    fn unit_costs<'a>(self, r: &'a Fmm, facts: &'a Facts) -> UnitCosts<'a> {
+        r.costs.of(r.family.name(), r.precision, r.outputs, facts)
+    }
+}
+
 impl Processor for Cpu {
     fn name(&self) -> &'static str {
         "cpu"
@@ -179,7 +195,7 @@ impl Processor for Cpu {
         (translation.name(), translation != Translation::Direct)
     }
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
-        Box::new(r.costs.of(r.family.name(), r.precision, r.outputs, facts))
+        Box::new(self.unit_costs(r, facts))
     }
     fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> Forecast {
         memory::on_cores(facts, size, threads, parts).into()
@@ -215,6 +231,14 @@ impl Processor for Cpu {
         (ready, lists): (Ready, Lists),
     ) -> Result<OnARank, Error> {
         Ok(OnARank::Rows(engine::on_cores(request, choice, parts, order, ready, lists)?))
+    }
+}
+
+impl Cuda {
+    /// The costs on the device.
+    fn unit_costs<'a>(self, r: &'a Fmm, facts: &'a Facts) -> UnitCosts<'a> {
+        let name = if r.costs.has_devices() { self.device(r) } else { None };
+        r.costs.on_device(name.as_deref(), (r.family.name(), r.precision, r.outputs), facts)
     }
 }
 
@@ -261,8 +285,7 @@ impl Processor for Cuda {
         (translation.name(), translation != backend_cuda::Translation::Dense)
     }
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
-        let name = if r.costs.has_devices() { self.device(r) } else { None };
-        Box::new(r.costs.on_device(name.as_deref(), (r.family.name(), r.precision, r.outputs), facts))
+        Box::new(self.unit_costs(r, facts))
     }
     /// A device counts edges alone.
     fn far_points(&self, mesh: &Mesh, mean_leaf: f64) -> u64 {
@@ -305,5 +328,73 @@ impl Processor for Cuda {
         let device = self.open(request.cache.as_ref())?;
         let placed = backend_cuda::Placed::upload(&device, &ready.tree, &lists, Some(routes))?;
         Ok(OnARank::Arrays(engine::device_solver(request, parts, order, placed)?))
+    }
+}
+
+impl Processor for Hybrid {
+    fn name(&self) -> &'static str {
+        "hybrid"
+    }
+    fn unit(&self) -> &'static str {
+        "the cores and the device"
+    }
+    fn isa(&self) -> Option<Isa> {
+        self.cpu.isa()
+    }
+    fn device(&self, request: &Fmm) -> Option<String> {
+        self.cuda.device(request)
+    }
+    fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error> {
+        self.cpu.complete(parts, variant)
+    }
+    fn has_plane(&self, _: Precision) -> Result<(), Error> {
+        let reason = "pyramids are on cores or on a GPU, not on both".to_string();
+        Err(Error::Unsupported { operation: "a sum in the plane", reason })
+    }
+    fn prices_of_plane(&self) -> PlaneCosts {
+        self.cpu.prices_of_plane()
+    }
+    fn direct_precision(&self, asked: Precision) -> Precision {
+        self.cpu.direct_precision(asked)
+    }
+    fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool) {
+        self.cpu.translation(parts, order, precision)
+    }
+    fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
+        let threads = r.threads.unwrap_or_else(cores);
+        Box::new(HybridPrices { cores: self.cpu.unit_costs(r, facts), threads, device: self.cuda.unit_costs(r, facts) })
+    }
+    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> Forecast {
+        self.cpu.memory(facts, size, threads, parts)
+    }
+    fn near_fields(&self, request: &Fmm) -> Result<Option<Arc<dyn NearFields>>, Error> {
+        let device = self.cuda.open(request.cache.as_ref())?;
+        Ok(Some(Arc::new(NearOnDevice::new(&device, request.precision))))
+    }
+    fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
+        self.cpu.engine(request, choice, parts)
+    }
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
+        self.cpu.engine_of_plane(request, choice, pairs, theta)
+    }
+    fn on_a_sample(
+        &self,
+        request: &Fmm,
+        choice: &Choice,
+        parts: &Parts,
+        order: usize,
+        boxes: (Tree, Lists),
+    ) -> Result<Box<dyn Solver>, Error> {
+        self.cpu.on_a_sample(request, choice, parts, order, boxes)
+    }
+    fn on_a_rank(
+        &self,
+        request: &Fmm,
+        choice: &Choice,
+        parts: &Parts,
+        order: usize,
+        boxes: (Ready, Lists),
+    ) -> Result<OnARank, Error> {
+        self.cpu.on_a_rank(request, choice, parts, order, boxes)
     }
 }

@@ -71,6 +71,19 @@ pub struct Cuda {
     pub memory: Option<u64>,
 }
 
+/// CPU cores and an NVIDIA GPU at once: the GPU sums the near field while the cores compute the far field (Hu, Gumerov &
+/// Duraiswami 2012, §III-B). Points and strengths are arrays of the host. Leaves are so large that both take equally long.
+///
+/// A GPU that computes everything ([`Cuda`]) is faster unless many cores stand beside a GPU of little memory. Kernels of the
+/// plane with Laurent series are refused by [`Error::Unsupported`], and direct sums run on the cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hybrid {
+    /// The cores.
+    pub cpu: Cpu,
+    /// The GPU. Its number counts; a limit of its memory does not.
+    pub cuda: Cuda,
+}
+
 /// Most ranks on GPUs that each have the boxes of the tree of all: the shares that read a box are the bits of a number.
 const MOST_WITH_ONE_TREE: usize = u32::BITS as usize;
 
@@ -183,6 +196,14 @@ pub enum Backend {
     Cuda(Cuda),
     /// Several NVIDIA GPUs.
     Devices(Devices),
+    /// CPU cores and an NVIDIA GPU at once.
+    Hybrid(Hybrid),
+}
+
+impl From<Hybrid> for Backend {
+    fn from(hybrid: Hybrid) -> Self {
+        Backend::Hybrid(hybrid)
+    }
 }
 
 impl From<Devices> for Backend {

@@ -29,7 +29,7 @@ fn run(family: &AnyFamily, args: &[String]) {
     let (n, order, occupancy) = (number(1, 100_000), number(2, 6), number(3, 64));
     let kind = CloudKind::named(args.get(4).map_or("uniform", String::as_str)).expect("a cloud of the testkit");
     let outputs = if number(5, 3) == 1 { Outputs::POTENTIAL } else { Outputs::POTENTIAL | Outputs::GRADIENT };
-    let settings = Settings { order, precision: precision(6), isa: Isa::detect(), cache: None };
+    let settings = Settings { order, precision: precision(6), isa: Isa::detect(), cache: None, near: None };
     let points = kind.points(n, 1);
     let facts = family.facts(outputs).expect("outputs");
     let c = facts.strengths;

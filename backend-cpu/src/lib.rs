@@ -10,6 +10,7 @@
 mod admissible;
 mod application;
 pub mod direct;
+mod elsewhere;
 pub mod equivalent;
 mod frame;
 pub mod lanes;
@@ -31,8 +32,9 @@ pub use equivalent::plan;
 pub use lanes::Isa;
 pub use pairs::Pairs;
 
-use fmm_traits::{Error, Lists, Precision, Solver, Tree};
+use fmm_traits::{Error, Kernels, Lists, NearField, NearFields, Precision, Solver, Tree};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How a plan computes.
 #[derive(Clone, Debug)]
@@ -45,6 +47,20 @@ pub struct Settings {
     pub isa: Isa,
     /// Folder in which operators are kept between runs; `None`: in memory only.
     pub cache: Option<PathBuf>,
+    /// Another processor that sums the near field meanwhile; `None`: the cores sum it.
+    pub near: Option<Arc<dyn NearFields>>,
+}
+
+impl Settings {
+    /// The near field of a tree, if another processor sums it.
+    pub(crate) fn near_of(
+        &self,
+        kernels: &Kernels,
+        tree: &Tree,
+        lists: &Lists,
+    ) -> Result<Option<Arc<dyn NearField>>, Error> {
+        self.near.as_ref().map(|near| near.place(kernels, tree, lists)).transpose()
+    }
 }
 
 /// A [`Solver`] on an octree of the host, whose points can be exchanged. Each call of

@@ -84,7 +84,7 @@ fn plan_of(
 }
 
 fn densities(order: usize, precision: Precision) -> impl Fn(Tree, Lists) -> Result<Box<dyn OctreeSolver>, Error> {
-    let settings = Settings { order, precision, isa: Isa::detect(), cache: None };
+    let settings = Settings { order, precision, isa: Isa::detect(), cache: None, near: None };
     move |tree, lists| plan_of(Outputs::POTENTIAL, tree, lists, &settings, SURFACES)
 }
 
@@ -111,7 +111,7 @@ fn reported_bytes_are_those_held() {
     let lists = |tree: &Tree| treecode(tree, &options, expansion::m2p_valid);
     let [small, large] = [6, 12].map(|order| {
         let solver = |tree, lists| {
-            let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None };
+            let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None, near: None };
             plan_of(Outputs::POTENTIAL, tree, lists, &settings, Expansion::Spherical(SphericalOptions::default()))
         };
         pool.install(|| measure(CloudKind::Uniform, 1, lists, solver))
@@ -150,7 +150,7 @@ fn an_application_allocates_nothing_for_a_box() {
     let every = |tree: &Tree| uvwx(tree, &ListOptions::default());
     let far = |tree: &Tree| treecode(tree, &TreecodeOptions { theta: 0.6, m2p_min_sources: 0 }, expansion::m2p_valid);
     for (precision, outputs) in [(Precision::F32, both), (Precision::F64, both), (Precision::F64, Outputs::POTENTIAL)] {
-        let settings = |order| Settings { order, precision, isa: Isa::detect(), cache: None };
+        let settings = |order| Settings { order, precision, isa: Isa::detect(), cache: None, near: None };
         let check = |what: &str, (count, boxes): (usize, usize)| {
             assert!(boxes > 2000 && 10 * count < boxes, "{what}, {precision:?}: {count} allocations for {boxes} boxes");
         };

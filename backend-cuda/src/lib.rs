@@ -30,6 +30,7 @@ mod joint;
 mod levels;
 mod link;
 mod lists;
+mod near_alone;
 mod pieces;
 mod pinned;
 mod plan;
@@ -58,6 +59,7 @@ pub use direct::{DeviceTargets, Direct, Shape};
 pub use equivalent::DeviceScalar;
 pub use joint::JointPoints;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, stencil119, treecode, uvwx};
+pub use near_alone::NearOnDevice;
 pub use plan::Plan;
 pub use plane::{
     DevicePyramid, PlaneCounts, PlaneLists, PlanePlaced, PlanePlan, PlaneSettings, PlaneSolver, plane_build,

@@ -11,6 +11,7 @@ use crate::far::{FarField, Made};
 use crate::graph::Graph;
 use crate::levels::Units;
 use crate::lists::DeviceLists;
+use crate::near_alone::NoFarField;
 use crate::run::{Mode, Run};
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
@@ -67,6 +68,8 @@ pub(crate) enum Carrier {
     Equivalent(Fill, Option<PathBuf>),
     /// Spherical harmonics.
     Spherical(SphericalSettings),
+    /// None: there are no far edges.
+    Nothing,
 }
 
 /// New points of a plan, beside the present points.
@@ -111,6 +114,7 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
                         Box::new(Fields::<T>::new(device, kernels, lattice, cache, ahead)?)
                     }
                     Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(device, kernels, p, settings)?),
+                    Carrier::Nothing => Box::new(NoFarField),
                 })
             };
             let far = far();

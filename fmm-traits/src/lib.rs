@@ -16,6 +16,7 @@ pub mod kernel;
 pub mod lane;
 mod linear_map;
 pub mod member;
+pub mod near;
 pub mod record;
 pub mod report;
 pub mod shared;
@@ -37,6 +38,7 @@ pub use kernel::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Visi
 pub use lane::{Lane, Real, Simd, SimdLane};
 pub use linear_map::LinearMap;
 pub use member::{Kernels, Member, Members, SelfInteraction};
+pub use near::{NearField, NearFields};
 pub use record::record;
 pub use report::{ErrorReport, OutputError};
 pub use shared::{Exchange, Incoming, Messages, Round, Shared};

@@ -1,9 +1,13 @@
 //! Hu, Gumerov & Duraiswami 2012, our rows beside theirs as ratios:
-//! `cargo run --release --example hu2012 -- [--n N] [--ranks P]`
+//! `cargo run --release --example hu2012 -- [--n N] [--ranks P] [--gpu]`
 //!
+//! With `--gpu`, Table III alone: a node whose GPUs sum near fields while its cores translate, for up to N points.
+//! Otherwise:
 //! The five kinds of boxes and the law of eq. 3, the exchange through a manager against the other exchanges, strong and weak
 //! scaling (figs. 8 to 11), imbalance, and the errors of Table II. N = 2²⁰ unless given, P up to 4096. Nothing runs on
 //! several machines: messages are counted from one tree, and their times are those of a model.
+
+mod nodes;
 
 use fmm::ranks::{Counted, Kinds, LogGp, Replay, Strategy};
 use fmm::{Error, Fmm, Laplace, Method, Precision, Targets, demo};
@@ -20,6 +24,9 @@ fn main() -> Result<(), Error> {
     let after = |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1));
     let number = |name: &str, usual: usize| after(name).and_then(|n| n.parse().ok()).unwrap_or(usual);
     let (n, most) = (number("--n", 1 << 20), number("--ranks", 4096));
+    if args.iter().any(|a| a == "--gpu") {
+        return nodes::table3(number("--n", 1 << 24));
+    }
     let clouds = [("cube", demo::points(demo::Demo::Uniform, n, 1)), ("sphere", sphere(n))];
     table2()?;
     for (name, points) in &clouds {

@@ -167,7 +167,8 @@ class Plan:
     outputs : names among potential, gradient, hessian, pressure
     method : auto, equivalent, interpolation, spherical, treecode, laurent, direct
     precision : precision of the arithmetic, f64 or f32
-    backend, device : cpu, or cuda and the number of the GPU
+    backend, device : cpu, or cuda and the number of the GPU; or hybrid: the GPU sums the near field while the cores
+        compute the far field
     devices : numbers of several GPUs that share the sums out among them, with backend cuda and arrays of the host
     threads : threads of the plan; None: one per core
     ncrit : most points of a leaf; None: chosen

@@ -6,8 +6,8 @@ use crate::interrupt::Watch;
 use crate::kernel::Kernel;
 use crate::ranks::World;
 use fmm::{
-    Backend, CostModel, Cpu, Cuda, DeviceOutput, Error, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage,
-    Targets,
+    Backend, CostModel, Cpu, Cuda, DeviceOutput, Error, Fmm, Hybrid, Method, Norm, Number, Output, Outputs, Precision,
+    Stage, Targets,
 };
 use numpy::{Element, PyArray1, PyReadonlyArray1};
 use pyo3::conversion::FromPyObjectOwned;
@@ -151,11 +151,13 @@ pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> P
         fmm = fmm.norm(named("norm", &norm, &[("l2", Norm::L2), ("max", Norm::Max)])?);
     }
     if let Some(backend) = option::<String>(options, "backend")? {
+        let one = Cuda { device: option(options, "device")?.unwrap_or(0), ..Default::default() };
         let cuda: Backend = match option::<Vec<usize>>(options, "devices")? {
             Some(devices) => Cuda::devices(devices).into(),
-            None => Cuda { device: option(options, "device")?.unwrap_or(0), ..Default::default() }.into(),
+            None => one.into(),
         };
-        let known = [("cpu", Backend::Cpu(Cpu::default())), ("cuda", cuda)];
+        let hybrid = Hybrid { cuda: one, ..Default::default() };
+        let known = [("cpu", Backend::Cpu(Cpu::default())), ("cuda", cuda), ("hybrid", hybrid.into())];
         fmm = fmm.backend(named("backend", &backend, &known)?);
     }
     if let Some(threads) = option(options, "threads")? {

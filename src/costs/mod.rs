@@ -10,11 +10,13 @@
 //! trees whose boxes have fewer neighbours.
 
 mod built_in;
+mod hybrid;
 mod pair;
 mod plane;
 mod unit;
 
 pub(crate) use built_in::{EVALUATION_NANOSECONDS, PLANE_THETA, ROUGH_NEAR_FIELD};
+pub(crate) use hybrid::HybridPrices;
 pub(crate) use plane::PlaneCosts;
 pub(crate) use unit::UnitCosts;
 
@@ -121,11 +123,12 @@ pub(crate) fn pairs_of_operators(parts: &Parts, order: usize) -> f64 {
     parts.fields() as f64 * factor * (order as f64).powi(5)
 }
 
-/// Time of a target of a treecode at an angle, in units of the time of a pair of points, for points that fill a cube
-/// or a square evenly. The target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes (in the plane /θ²), and each box adds nine
-/// direct pairs.
-fn pairs_in_a_treecode(theta: f64, parts: &Parts, order: usize) -> f64 {
-    TREECODE_BOXES_PER_TARGET / theta.powi(parts.dim as i32) * (pairs_of_an_expansion(parts, order) + 9.0)
+/// Time of the far field and of the near field of a target of a treecode at an angle, in units of the time of a pair of
+/// points, for points that fill a cube or a square evenly. The target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes (in
+/// the plane /θ²), and each box adds nine direct pairs.
+fn pairs_in_a_treecode(theta: f64, parts: &Parts, order: usize) -> [f64; 2] {
+    let boxes = TREECODE_BOXES_PER_TARGET / theta.powi(parts.dim as i32);
+    [boxes * pairs_of_an_expansion(parts, order), boxes * 9.0]
 }
 
 /// Name of the built-in cost model.

@@ -52,20 +52,22 @@ impl UnitCosts<'_> {
         }
     }
 
-    /// Seconds of a treecode for points that fill a cube or a square evenly.
-    fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> f64 {
+    /// Seconds of the far field and of the near field of a treecode for points that fill a cube or a square evenly.
+    fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> [f64; 2] {
         let far = self.far(parts, order);
-        let seen = pairs_in_a_treecode(theta, parts, order);
+        let of_target = pairs_in_a_treecode(theta, parts, order);
+        let pairs = (m as f64 * of_target[0], m as f64 * of_target[1]);
+        let most = (n as f64 * m as f64 / (pairs.0 + pairs.1)).min(1.0);
         let points = 0.25 * far.point * (n + m) as f64;
-        1e-9 * (self.costs.evaluation + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
+        [points + most * self.costs.pair * pairs.0, most * self.costs.pair * pairs.1].map(|x| 1e-9 * x)
     }
 
-    /// Seconds of the FMM by eq. 27 for points that fill a cube or a square evenly. Boxes at its faces have fewer
-    /// neighbours.
-    fn multipole(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
+    /// Seconds of the far field and of the near field of the FMM by eq. 27 for points that fill a cube or a square evenly.
+    /// Boxes at its faces have fewer neighbours.
+    fn multipole(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> [f64; 2] {
         let (costs, far) = (&self.costs, self.far(parts, order));
         if far.m2l.is_infinite() {
-            return f64::INFINITY;
+            return [f64::INFINITY, 0.0];
         }
         let [n, m] = points.map(|k| k as f64);
         let leaves = (n.max(m) / leaf).max(1.0);
@@ -73,8 +75,32 @@ impl UnitCosts<'_> {
         let near = (3.0 - 2.0 / side).powi(dim);
         let across = ((6.0 - 8.0 / side).max(0.0).powi(dim) - near).max(0.0);
         let points = 0.5 * (n + m) * far.point;
-        let boxes = leaves * (far.leaf + across * far.m2l + near * costs.leaves);
-        1e-9 * (costs.evaluation + points + boxes + near * costs.pair * n * m / leaves)
+        let pairs = near * (costs.leaves * leaves + costs.pair * n * m / leaves);
+        [points + leaves * (far.leaf + across * far.m2l), pairs].map(|x| 1e-9 * x)
+    }
+
+    /// Seconds of the far field and of the near field of a fast evaluation, as in [`Prices::forecast`].
+    pub fn forecast_of_fields(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> [f64; 2] {
+        match parts.policy {
+            Policy::Treecode { theta } => self.treecode(parts, theta, order, points),
+            Policy::Uvwx | Policy::Stencil119 => self.multipole(parts, order, leaf, points),
+        }
+    }
+
+    /// Seconds of the far field and of the near field of a fast evaluation, as in [`Prices::price`].
+    pub fn price_of_fields(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> [f64; 2] {
+        let (costs, far) = (&self.costs, self.far(parts, order));
+        let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
+        let near = costs.pair * mesh.near_pairs as f64 + costs.leaves * mesh.edges.p2p as f64;
+        let far = locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)
+            + far.m2l * mesh.edges.m2l as f64
+            + costs.pair * pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
+        [far, near].map(|x| 1e-9 * x)
+    }
+
+    /// Seconds of an evaluation whose fields take so many seconds.
+    fn whole(&self, [far, near]: [f64; 2]) -> f64 {
+        1e-9 * self.costs.evaluation + far + near
     }
 }
 
@@ -105,21 +131,10 @@ impl Prices for UnitCosts<'_> {
     }
 
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
-        match parts.policy {
-            Policy::Treecode { theta } => self.treecode(parts, theta, order, points),
-            Policy::Uvwx | Policy::Stencil119 => self.multipole(parts, order, leaf, points),
-        }
+        self.whole(self.forecast_of_fields(parts, order, leaf, points))
     }
 
-    fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> f64 {
-        let (costs, far) = (&self.costs, self.far(parts, order));
-        let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
-        let nanoseconds = costs.evaluation
-            + costs.pair * mesh.near_pairs as f64
-            + costs.leaves * mesh.edges.p2p as f64
-            + locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)
-            + far.m2l * mesh.edges.m2l as f64
-            + costs.pair * pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
-        1e-9 * nanoseconds
+    fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
+        self.whole(self.price_of_fields(parts, order, mesh, points))
     }
 }

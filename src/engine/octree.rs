@@ -135,7 +135,8 @@ pub(crate) fn solver(
     tree: Tree,
     lists: Lists,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    let settings = Settings { order, precision: r.precision, isa: choice.isa, cache: r.cache.clone() };
+    let near = r.backend.processor().near_fields(r)?;
+    let settings = Settings { order, precision: r.precision, isa: choice.isa, cache: r.cache.clone(), near };
     let (mut kernels, expansion) = match parts.expansion {
         Expansion::Spherical => (r.family.in_space(r.outputs)?, Carrier::Spherical(parts.spherical)),
         Expansion::Equivalent => (r.family.in_space(r.outputs)?, Carrier::Equivalent(Fill::Surface)),

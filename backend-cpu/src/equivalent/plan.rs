@@ -12,7 +12,10 @@ use crate::pairs::{Pair, Pairs};
 use crate::pool::Pool;
 use crate::{OctreeSolver, Settings, ranks};
 use fmm_kernels::equivalent::{Fill, Lattice, Scalar, expansion};
-use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Precision, Solver, StageSeconds, Tree, evaluate};
+use fmm_traits::{
+    Error, Kernels, Lists, NearField, Observer, OutputColumns, Precision, Solver, StageSeconds, Tree, evaluate,
+};
+use std::sync::Arc;
 
 /// Plans the equivalent-density method for `kernels` on `tree` and `lists`, in the current rayon pool. `fill` says
 /// whether densities lie on a surface or in a volume.
@@ -74,6 +77,8 @@ pub struct Plan<T: Scalar> {
     pub(super) outer: Nodes<T>,
     pub(super) dft: Dft<T>,
     pub(super) geometry: Geometry,
+    /// The near field, if another processor sums it.
+    pub(super) elsewhere: Option<Arc<dyn NearField>>,
     pub(super) pools: Pools<T>,
     workspaces: Workspaces<Workspace<T>>,
 }
@@ -187,10 +192,12 @@ impl<T: Scalar> Plan<T> {
             outer: Nodes::new(&lattice.outer()),
             dft,
             geometry,
+            elsewhere: None,
             pools,
             workspaces: Workspaces::default(),
         };
         plan.fields = plan.fields(&plan.tree, &plan.lists, &plan.geometry)?;
+        plan.elsewhere = settings.near_of(&plan.kernels, &plan.tree, &plan.lists)?;
         Ok(plan)
     }
 
@@ -312,7 +319,9 @@ impl<T: Scalar> OctreeSolver for Plan<T> {
     }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         let geometry = Geometry::new(&tree, &lists)?;
-        self.fields = self.fields(&tree, &lists, &geometry)?;
+        let (fields, near) =
+            (self.fields(&tree, &lists, &geometry)?, self.settings.near_of(&self.kernels, &tree, &lists)?);
+        (self.fields, self.elsewhere) = (fields, near);
         (self.tree, self.lists, self.geometry) = (tree, lists, geometry);
         Ok(())
     }

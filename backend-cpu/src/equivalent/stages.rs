@@ -5,6 +5,7 @@ use super::plan::{Expansions, Plan, Workspace};
 use super::points::{self, from_nodes};
 use super::translate::Rows;
 use super::{m2l, net, translate};
+use crate::elsewhere::Coming;
 use crate::frame::Frame;
 use crate::leaves::{clear, scatter, take_part};
 use crate::near::Near;
@@ -26,6 +27,8 @@ pub(super) struct Run<'a, 'o, T: Scalar> {
     out: &'a mut [&'o mut [f64]],
     /// For each far field, the rows of its multipoles and of its locals.
     rows: Vec<[Rows; 2]>,
+    /// The near field, while another processor sums it.
+    near: Option<Coming>,
     seconds: StageSeconds,
 }
 
@@ -37,7 +40,7 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
         let of_field = |field| [plan.multipole_row(), plan.local_row(field)].map(of_len);
         let rows = plan.fields.iter().map(of_field).collect();
         w.expansions.resize_with(plan.fields.len(), Default::default);
-        Run { plan, w, sets, out, rows, seconds: StageSeconds::default() }
+        Run { plan, w, sets, out, rows, near: None, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -73,9 +76,19 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
         self.w.values = values;
     }
 
-    /// P2P of some leaves.
+    /// Begins the near field, if another processor sums it.
+    fn begin_near(&mut self) -> Result<(), Error> {
+        let begin = |near| Coming::begin(near, &self.w.strengths, self.plan.loops.near64.strengths());
+        self.near = self.plan.elsewhere.as_ref().map(begin).transpose()?;
+        Ok(())
+    }
+
+    /// P2P of some leaves, unless another processor sums the near field.
     fn near(&mut self, lists: &Lists, which: impl Fn(usize) -> bool + Sync) {
         let plan = self.plan;
+        if plan.elsewhere.is_some() {
+            return;
+        }
         self.for_each_leaf(|leaf, level, out, w| {
             if !which(leaf) {
                 return;
@@ -147,7 +160,10 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     }
 
     fn order(&self) -> Vec<Step> {
-        Step::near_first(self.levels())
+        match self.plan.elsewhere {
+            None => Step::near_first(self.levels()),
+            Some(_) => Step::in_order(self.levels()),
+        }
     }
 
     fn scatter(&mut self) -> Result<(), Error> {
@@ -184,7 +200,8 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                 r.w.expansions[k] = expansions;
             }
             clear(&mut r.w.values, tree.targets.len() * r.sets.len() * r.plan.loops.far.values());
-            Ok(())
+            // On ranks, strengths of ghosts come with the exchange.
+            if ranks::exchange(tree).is_none() { r.begin_near() } else { Ok(()) }
         })
     }
 
@@ -250,6 +267,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
         })?;
         self.w.expansions = expansions;
         ranks::put(tree.shared.as_deref(), &ghosts, &mut self.w.strengths);
+        self.begin_near()?;
         for ((field, [rows, _]), to) in plan.fields.iter().zip(&self.rows).zip(&mut self.w.expansions) {
             for ((degree, sums), net) in to.sums.iter().zip(&mut to.net) {
                 *net = net::hatted(tree, sums, *degree);
@@ -386,6 +404,10 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
+        if let Some(near) = self.near.take() {
+            self.seconds[Stage::P2p as usize] += near.add(self.plan.loops.near64.values(), &mut self.w.values)?;
+            return Ok(());
+        }
         let tree = &self.plan.tree;
         self.timed(Stage::P2p, |r| r.near(lists, |leaf| !ranks::early(tree, lists, leaf)))
     }

@@ -17,9 +17,11 @@ use fmm_kernels::spherical::horner::{self, Horner};
 use fmm_kernels::spherical::layout::{Layout, derivatives_of, layout};
 use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, Truncation, expansion};
 use fmm_traits::{
-    Cube, Error, Kernels, Lists, Observer, OutputColumns, Precision, Real, Solver, StageSeconds, Tree, evaluate,
+    Cube, Error, Kernels, Lists, NearField, Observer, OutputColumns, Precision, Real, Solver, StageSeconds, Tree,
+    evaluate,
 };
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Plans the method by spherical harmonics for `kernels` on `tree` and `lists`, in the current rayon pool.
 ///
@@ -72,6 +74,8 @@ pub struct Plan<T: Real> {
     /// The form of multipoles as polynomials, for orders and values where polynomials are faster.
     pub(super) horner: Option<Horner<T>>,
     pub(super) far: Far,
+    /// The near field, if another processor sums it.
+    pub(super) elsewhere: Option<Arc<dyn NearField>>,
     truncation: Truncation,
     pub(super) points: Pool<Scratch<T>>,
     pub(super) near64: Pool<Scratch<f64>>,
@@ -153,6 +157,7 @@ impl<T: Real> Plan<T> {
             leaves: Leaves::new(&tree),
             horner: (p <= horner::MAX_ORDER && facts.derivatives < 2).then(|| Horner::new(p)),
             far: Far::new(&tree, &lists, p, options.truncation)?,
+            elsewhere: settings.near_of(&facts.kernels, &tree, &lists)?,
             truncation: options.truncation,
             points: Pool::new(Default::default),
             near64: Pool::new(Default::default),
@@ -225,8 +230,9 @@ impl<T: Real> OctreeSolver for Plan<T> {
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         admissible::check(&tree, &lists, &REGION)?;
         let far = Far::new(&tree, &lists, self.settings.order, self.truncation)?;
+        let near = self.settings.near_of(&self.facts.kernels, &tree, &lists)?;
         self.translations.set_tree(&tree, &lists)?;
-        (self.leaves, self.far) = (Leaves::new(&tree), far);
+        (self.leaves, self.far, self.elsewhere) = (Leaves::new(&tree), far, near);
         (self.tree, self.lists) = (tree, lists);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::plan::{Far, Plan, Workspace};
 use super::points::{Field, Harmonics, Polynomials, Sums, Values};
+use crate::elsewhere::Coming;
 use crate::frame::{Fill, Frame};
 use crate::lanes::{Room, dispatch};
 use crate::leaves::{clear, scatter};
@@ -43,13 +44,15 @@ pub(super) struct Run<'a, T: Real> {
     /// Unit of the strengths ([`Pair::unit_of`](crate::pairs::Pair::unit_of)).
     unit: f64,
     out: &'a mut [f64],
+    /// The near field, while another processor sums it.
+    near: Option<Coming>,
     seconds: StageSeconds,
 }
 
 impl<'a, T: Real> Run<'a, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
         // Scatter finds the unit.
-        Run { plan, w, strengths, unit: 1.0, out, seconds: StageSeconds::default() }
+        Run { plan, w, strengths, unit: 1.0, out, near: None, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -83,9 +86,19 @@ impl<'a, T: Real> Run<'a, T> {
         self.w.values = values;
     }
 
-    /// P2P of some leaves.
+    /// Begins the near field, if another processor sums it.
+    fn begin_near(&mut self) -> Result<(), Error> {
+        let begin = |near| Coming::begin(near, &self.w.strengths, self.plan.facts.near64.strengths());
+        self.near = self.plan.elsewhere.as_ref().map(begin).transpose()?;
+        Ok(())
+    }
+
+    /// P2P of some leaves, unless another processor sums the near field.
     fn near(&mut self, lists: &Lists, which: impl Fn(usize) -> bool + Sync) {
         let (plan, kernels) = (self.plan, &self.plan.facts.kernels);
+        if plan.elsewhere.is_some() {
+            return;
+        }
         let dilated = |l: usize| kernels.parameters(plan.tree.side_at(l)).into_iter().map(T::of).collect();
         let unit: Vec<Vec<T>> = (0..plan.tree.levels()).map(dilated).collect();
         let plain = kernels.parameters(Frame::plain(&plan.tree).side);
@@ -293,7 +306,10 @@ impl<T: Real> Stages for Run<'_, T> {
     }
 
     fn order(&self) -> Vec<Step> {
-        Step::near_first(self.levels())
+        match self.plan.elsewhere {
+            None => Step::near_first(self.levels()),
+            Some(_) => Step::in_order(self.levels()),
+        }
     }
 
     fn scatter(&mut self) -> Result<(), Error> {
@@ -308,7 +324,8 @@ impl<T: Real> Stages for Run<'_, T> {
             clear(&mut r.w.multipoles, multipoles);
             clear(&mut r.w.locals, locals);
             clear(&mut r.w.values, tree.targets.len() * plan.facts.near64.values());
-            Ok(())
+            // On ranks, strengths of ghosts come with the exchange.
+            if ranks::exchange(tree).is_none() { r.begin_near() } else { Ok(()) }
         })
     }
 
@@ -352,6 +369,7 @@ impl<T: Real> Stages for Run<'_, T> {
         })?;
         self.w.multipoles = multipoles;
         ranks::put(tree.shared.as_deref(), &ghosts, &mut self.w.strengths);
+        self.begin_near()?;
         if let Some(after) = ranks::after(tree) {
             for level in ranks::levels_of(tree, after) {
                 plan.translations.up_after(tree, after, level, plan.settings.isa, &mut self.w.multipoles);
@@ -414,6 +432,10 @@ impl<T: Real> Stages for Run<'_, T> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
+        if let Some(near) = self.near.take() {
+            self.seconds[Stage::P2p as usize] += near.add(self.plan.facts.near64.values(), &mut self.w.values)?;
+            return Ok(());
+        }
         let tree = &self.plan.tree;
         self.timed(Stage::P2p, |r| r.near(lists, |leaf| !ranks::early(tree, lists, leaf)))
     }

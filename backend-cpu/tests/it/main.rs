@@ -21,6 +21,7 @@ mod batch;
 mod bits;
 mod direct;
 mod edges;
+mod elsewhere;
 mod far;
 mod native;
 mod oracle;
@@ -129,7 +130,7 @@ fn geometry(sources: &[f64], targets: Option<&[f64]>, ncrit: usize) -> (Tree, Li
 
 /// Settings with one precision for near and far field.
 fn settings(order: usize, precision: Precision) -> Settings {
-    Settings { order, precision, isa: Isa::detect(), cache: None }
+    Settings { order, precision, isa: Isa::detect(), cache: None, near: None }
 }
 
 /// Values of one application of `solver` to `strengths`.

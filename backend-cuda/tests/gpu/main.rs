@@ -10,6 +10,7 @@ mod errors;
 mod far;
 mod limits;
 mod moves;
+mod near_alone;
 mod nodes;
 mod pieces;
 mod plane;
@@ -36,6 +37,7 @@ const TESTS: &[&[Test]] = &[
     topology::TESTS,
     ends::TESTS,
     far::TESTS,
+    near_alone::TESTS,
     nodes::TESTS,
     spherical::TESTS,
     stencil::TESTS,

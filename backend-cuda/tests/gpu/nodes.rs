@@ -15,7 +15,7 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// 1/√(r² + e²)·exp(−kr) with one or two attributes, and `count` nodes of each for their `values`.
-fn kernels(names: &[&str], values: &[Vec<f64>], count: usize) -> Kernels {
+pub fn kernels(names: &[&str], values: &[Vec<f64>], count: usize) -> Kernels {
     let text = "parameter e = 0.05\nparameter k = 1\nvalue exp(-k*r)/sqrt(r^2 + e^2)";
     let kernel = Traced::parse(text).unwrap();
     let kernel = names.iter().try_fold(kernel, |kernel, name| kernel.attribute(name)).unwrap();
@@ -27,12 +27,12 @@ fn kernels(names: &[&str], values: &[Vec<f64>], count: usize) -> Kernels {
 }
 
 /// Numbers from `low` to `high`, one for each source.
-fn values(n: usize, [low, high]: [f64; 2], seed: u64) -> Vec<f64> {
+pub fn values(n: usize, [low, high]: [f64; 2], seed: u64) -> Vec<f64> {
     CloudKind::Uniform.points(n, seed)[..n].iter().map(|x| low + (high - low) * x).collect()
 }
 
 /// Normal strengths, each with its attributes behind it.
-fn strengths(n: usize, attributes: &[Vec<f64>]) -> Vec<f64> {
+pub fn strengths(n: usize, attributes: &[Vec<f64>]) -> Vec<f64> {
     let q = normal_strengths(n, 52);
     (0..n).flat_map(|i| [q[i]].into_iter().chain(attributes.iter().map(move |a| a[i])).collect::<Vec<_>>()).collect()
 }
@@ -69,7 +69,7 @@ fn agree(device: &Device) {
             }
             _ => fmm_tree::uvwx(&tree, &settings.lists).unwrap(),
         };
-        let on_cores = backend_cpu::Settings { order, precision, isa: Isa::detect(), cache: None };
+        let on_cores = backend_cpu::Settings { order, precision, isa: Isa::detect(), cache: None, near: None };
         let pairs = Pairs::traced(&kernels);
         let here = backend_cpu::plan(kernels.clone(), &pairs, tree, lists, &on_cores, fill).unwrap();
         let [mut u, mut v] = [vec![0.0; 500 * 4], vec![0.0; 500 * 4]];

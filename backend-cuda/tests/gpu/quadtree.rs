@@ -102,7 +102,7 @@ fn both(
     let mut u = vec![0.0; t.unwrap_or(s).len() / 2 * plan.values()];
     plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
     let Expansion::Equivalent(fill) = settings.expansion else { unreachable!() };
-    let host = backend_cpu::Settings { order: settings.order, precision, isa: Isa::detect(), cache: None };
+    let host = backend_cpu::Settings { order: settings.order, precision, isa: Isa::detect(), cache: None, near: None };
     let plan = backend_cpu::plan(kernels.clone(), &pairs(kernels), tree, lists, &host, fill).unwrap();
     let mut v = u.clone();
     plan.apply(&q, &mut v, &mut |_, _| true).unwrap();

@@ -85,7 +85,8 @@ fn cpu<F: Family>(
     q: &[f64],
 ) -> Vec<f64> {
     let (kernels, pairs) = (Kernels::of(family, outputs).unwrap(), Pairs::of(family, outputs).unwrap());
-    let settings = backend_cpu::Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None };
+    let settings =
+        backend_cpu::Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None, near: None };
     let targets = tree.targets.len();
     let plan = backend_cpu::spherical::plan(kernels, &pairs, tree, lists, &settings, options).unwrap();
     let mut values = vec![0.0; targets * plan.values()];

@@ -125,7 +125,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         return Err(Failure::Input("compare takes real strengths for a real kernel".into()));
     }
     let memory = args.n.iter().map(|&n| base.memory(n, n)).collect::<Result<Vec<_>, _>>()?;
-    if args.cases.backend == BackendName::Cpu {
+    if args.cases.backend != BackendName::Cuda {
         run::fits(memory.into_iter().max().unwrap_or(0), "the largest --n")?;
     }
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;

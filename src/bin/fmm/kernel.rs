@@ -9,9 +9,9 @@ use crate::failure::Failure;
 use clap::ValueEnum;
 use fmm::demo::Demo;
 use fmm::{
-    Backend, Cpu, Cuda, Expansion, Fmm, Gravity, Harmonic2d, Laplace, Laplace2d, Laplace2dDipole, Laplace2dMixed,
-    LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm, Outputs, Precision, SelfInteraction, Stokes, StokesPressure,
-    Stresslet, Traced, Translation, Truncation, Yukawa,
+    Backend, Cpu, Cuda, Expansion, Fmm, Gravity, Harmonic2d, Hybrid, Laplace, Laplace2d, Laplace2dDipole,
+    Laplace2dMixed, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm, Outputs, Precision, SelfInteraction, Stokes,
+    StokesPressure, Stresslet, Traced, Translation, Truncation, Yukawa,
 };
 
 /// The kernel that options choose.
@@ -249,9 +249,16 @@ pub fn norm(name: NormName) -> Norm {
 
 /// The backend.
 pub fn backend(name: BackendName) -> Backend {
+    backend_on(name, 0)
+}
+
+/// A backend whose GPU, if it has one, has a number.
+pub fn backend_on(name: BackendName, device: usize) -> Backend {
+    let cuda = Cuda { device, ..Cuda::default() };
     match name {
         BackendName::Cpu => Cpu::default().into(),
-        BackendName::Cuda => Cuda::default().into(),
+        BackendName::Cuda => cuda.into(),
+        BackendName::Hybrid => Hybrid { cuda, ..Hybrid::default() }.into(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::args::{ArraysName, ExchangeName, RunArgs};
 use crate::failure::Failure;
+use crate::kernel;
 use crate::npy::part_of;
 use crate::report::Report;
 use crate::run::{self, Evaluated, Input, OnDevice};
@@ -96,7 +97,7 @@ pub fn on_rank(
     let devices = args.devices.as_deref().unwrap_or(&[0]);
     let cuda = Cuda { device: devices[world.rank() % devices.len()], ..Default::default() };
     if args.devices.is_some() {
-        builder = builder.backend(cuda);
+        builder = builder.backend(kernel::backend_on(args.backend, cuda.device));
     }
     if let Some(speeds) = &args.speeds {
         builder = builder.speed(speeds[world.rank()]);

@@ -107,10 +107,21 @@ impl Asked {
             builder = builder.attribute(name, &array.values);
         }
         if let Some(devices) = &args.devices {
-            if args.backend != BackendName::Cuda {
-                return Err(Failure::Input("--devices: these are GPUs, so it needs --backend cuda".into()));
-            }
-            builder = builder.backend(Cuda::devices(devices.iter().copied()));
+            builder = match (args.backend, &devices[..]) {
+                (BackendName::Cuda, _) => builder.backend(Cuda::devices(devices.iter().copied())),
+                // Of ranks, each takes a backend of its own.
+                (BackendName::Hybrid, [device, rest @ ..]) if rest.is_empty() || args.ranks > 1 => {
+                    builder.backend(kernel::backend_on(args.backend, *device))
+                }
+                (BackendName::Hybrid, _) => {
+                    let what = "--devices: with --backend hybrid each rank has one GPU, so several need --ranks";
+                    return Err(Failure::Input(what.into()));
+                }
+                (BackendName::Cpu, _) => {
+                    let what = "--devices: these are GPUs, so it needs --backend cuda or hybrid";
+                    return Err(Failure::Input(what.into()));
+                }
+            };
         }
         if let Some(memory) = args.device_memory {
             if args.backend != BackendName::Cuda {
@@ -148,7 +159,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     // Wrong options fail before the points are read or any cloud is made.
     let n = if args.sources.is_some() { 0 } else { asked.demo_points };
     let forecast = asked.builder.memory(n, n)?;
-    if args.backend == BackendName::Cpu {
+    if args.backend != BackendName::Cuda {
         fits(forecast, &format!("{n} points"))?;
     }
     // The devices are opened while the points are read or made.
@@ -255,7 +266,7 @@ pub fn save_demo(
 /// Opens the GPUs of a sum on one rank, and returns the seconds.
 fn open(args: &RunArgs) -> Result<f64, Error> {
     let start = Instant::now();
-    if args.backend == BackendName::Cuda && args.ranks == 1 {
+    if args.backend != BackendName::Cpu && args.ranks == 1 {
         args.devices
             .as_deref()
             .unwrap_or(&[0])
@@ -280,7 +291,7 @@ pub fn printed(args: &RunArgs, report: Report) -> Result<(), Failure> {
 fn cache(args: &RunArgs) -> Option<PathBuf> {
     let usual = || {
         let folder = calibrate::cache_folder()?.join("operators");
-        (args.backend == BackendName::Cuda && std::fs::create_dir_all(&folder).is_ok()).then_some(folder)
+        (args.backend != BackendName::Cpu && std::fs::create_dir_all(&folder).is_ok()).then_some(folder)
     };
     if args.no_cache { None } else { args.cache.clone().or_else(usual) }
 }

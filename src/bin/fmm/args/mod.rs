@@ -153,14 +153,14 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: BackendName,
     /// GPUs by number, with --backend cuda, such as 0,1: they share out the sums. With --ranks, rank r computes on GPU r
-    /// of the list, which starts again at its end [default: 0].
+    /// of the list, which starts again at its end. With --backend hybrid, one, or with --ranks several [default: 0].
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     pub devices: Option<Vec<usize>>,
     /// Memory of the GPU that arrays may take, with --backend cuda, such as 8GB, 500MB or 8GiB. Where the sums of all
     /// targets do not fit beside the rest of the plan, targets are taken in pieces [default: what is free].
     #[arg(long, value_name = "BYTES", value_parser = names::bytes, conflicts_with = "devices")]
     pub device_memory: Option<u64>,
-    /// Folder that keeps operators and compiled programs between runs [default with --backend cuda:
+    /// Folder that keeps operators and compiled programs between runs [default with --backend cuda or hybrid:
     /// $XDG_CACHE_HOME/fmm/operators or ~/.cache/fmm/operators; on a CPU: none].
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_cache")]
     pub cache: Option<PathBuf>,

@@ -152,6 +152,8 @@ pub enum BackendName {
     Cpu,
     /// An NVIDIA GPU.
     Cuda,
+    /// Both at once: the GPU sums the near field, the cores the far field.
+    Hybrid,
 }
 
 /// How ranks exchange multipoles.

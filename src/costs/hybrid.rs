@@ -1,0 +1,107 @@
+//! Prices of sums whose near field is on a GPU while cores translate.
+
+use super::{Prices, UnitCosts};
+use crate::mesh::Mesh;
+use crate::parts::Parts;
+use fmm_traits::Policy;
+
+/// Prices of a far field on cores beside a near field on a GPU. Both run at the same time, so that the slower one is the
+/// price, and leaves have the best size if both take equally long (Hu, Gumerov & Duraiswami 2012, §III-B).
+pub(crate) struct HybridPrices<'a> {
+    pub cores: UnitCosts<'a>,
+    /// Number of cores.
+    pub threads: usize,
+    pub device: UnitCosts<'a>,
+}
+
+/// Largest mean points per leaf that are considered.
+const LARGEST_LEAF: f64 = 32_768.0;
+/// Number of points of the sum for which the size of leaves is found. It hardly matters: both fields grow with it.
+const POINTS: [usize; 2] = [1 << 20; 2];
+
+impl HybridPrices<'_> {
+    /// Seconds of the far field on all cores, and of the near field on the device, from the seconds of both fields on one core
+    /// and on the device.
+    fn both(&self, on_a_core: [f64; 2], on_the_device: [f64; 2]) -> [f64; 2] {
+        [on_a_core[0] / self.threads as f64, on_the_device[1]]
+    }
+    fn forecasts(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> [f64; 2] {
+        let of = |costs: &UnitCosts| costs.forecast_of_fields(parts, order, leaf, points);
+        self.both(of(&self.cores), of(&self.device))
+    }
+    /// Seconds of a sum whose fields take so many seconds.
+    fn slower(&self, [far, near]: [f64; 2]) -> f64 {
+        1e-9 * (self.cores.costs.evaluation + self.device.costs.evaluation) + far.max(near)
+    }
+}
+
+impl Prices for HybridPrices<'_> {
+    fn source(&self) -> &str {
+        self.cores.source()
+    }
+
+    /// Cores compute direct sums.
+    fn direct(&self, points: [usize; 2]) -> f64 {
+        self.cores.direct(points) / self.threads as f64
+    }
+
+    /// The size at which both fields take equally long, by bisection: near fields grow with the leaves, far fields shrink. A
+    /// treecode has no M2L to balance, so it has the leaves that it has on cores.
+    fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
+        let alone = self.cores.occupancy(parts, order);
+        if let Policy::Treecode { .. } = parts.policy {
+            return alone;
+        }
+        let [mut small, mut large] = [alone.min(LARGEST_LEAF), LARGEST_LEAF];
+        for _ in 0..30 {
+            let middle = (small * large).sqrt();
+            let [far, near] = self.forecasts(parts, order, middle, POINTS);
+            *(if far > near { &mut small } else { &mut large }) = middle;
+        }
+        small
+    }
+
+    fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
+        self.slower(self.forecasts(parts, order, leaf, points))
+    }
+
+    fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
+        let of = |costs: &UnitCosts| costs.price_of_fields(parts, order, mesh, points);
+        self.slower(self.both(of(&self.cores), of(&self.device)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::CostModel;
+    use crate::parts::parts;
+    use crate::request::Method;
+    use crate::variant::Variant;
+    use fmm_families::AnyFamily;
+    use fmm_kernels::Laplace;
+    use fmm_traits::{Outputs, Precision};
+
+    #[test]
+    fn leaves_grow_with_the_speed_of_the_device_and_fields_balance() {
+        let (model, outputs) = (CostModel::default(), Outputs::POTENTIAL | Outputs::GRADIENT);
+        let facts = AnyFamily::from(Laplace).facts(outputs).unwrap();
+        let what = ("laplace", Precision::F32, outputs);
+        let prices = |threads| HybridPrices {
+            cores: model.of(what.0, what.1, what.2, &facts),
+            threads,
+            device: model.on_device(None, what, &facts),
+        };
+        let parts = parts(&Variant::default(), Method::EquivalentDensities, 3, &facts.harmonic).unwrap();
+        let leaf = |threads| prices(threads).occupancy(&parts, 6);
+        assert!(leaf(1) > leaf(8) && leaf(8) > prices(8).cores.occupancy(&parts, 6), "{} {}", leaf(1), leaf(8));
+        let [far, near] = prices(8).forecasts(&parts, 6, leaf(8), POINTS);
+        assert!((far / near - 1.0).abs() < 1e-3, "{far} {near}");
+        // Either neighbour is slower.
+        let time = |leaf| prices(8).forecast(&parts, 6, leaf, POINTS);
+        assert!(time(leaf(8)) < time(1.5 * leaf(8)) && time(leaf(8)) < time(leaf(8) / 1.5));
+        let mesh = Mesh { near_pairs: 1 << 40, ..Mesh::default() };
+        let [few, many] = [1, 64].map(|threads| prices(threads).price(&parts, 6, &mesh, POINTS));
+        assert!((few / many - 1.0).abs() < 0.2, "near pairs alone do not depend on the cores: {few} {many}");
+    }
+}

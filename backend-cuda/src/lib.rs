@@ -33,6 +33,7 @@ mod lists;
 mod near_alone;
 mod pieces;
 mod pinned;
+mod placed;
 mod plan;
 mod plane;
 mod points;
@@ -42,6 +43,7 @@ mod products;
 mod programs;
 mod ranks;
 mod run;
+mod settings;
 mod shares;
 mod solver;
 mod spherical;
@@ -60,6 +62,7 @@ pub use equivalent::DeviceScalar;
 pub use joint::JointPoints;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, stencil119, treecode, uvwx};
 pub use near_alone::NearOnDevice;
+pub use placed::{Counts, Ground, Placed, PlanSeconds};
 pub use plan::Plan;
 pub use plane::{
     DevicePyramid, PlaneCounts, PlaneLists, PlanePlaced, PlanePlan, PlaneSettings, PlaneSolver, plane_build,
@@ -72,9 +75,8 @@ pub use programs::{
     p2p_program, rcr_program,
 };
 pub use ranks::Routes;
+pub use settings::{Expansion, Settings};
 pub use shares::{Share, Sharing, Works};
-pub use solver::{
-    Counts, DeviceMethod, DeviceSolver, DeviceSums, Expansion, Ground, Placed, PlanSeconds, Settings, method, solver,
-};
+pub use solver::{DeviceMethod, DeviceSolver, DeviceSums, method, solver};
 pub use spherical::{SphericalSettings, Translation, UnrolledShape, rcr_unrolled_program};
 pub use tree::{DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

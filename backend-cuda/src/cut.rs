@@ -1,13 +1,13 @@
 //! What the probe of a plan reads of a tree and lists in device memory, and the small problem that it cuts out:
 //! `kernels/cut.cu`. Neither the points nor the lists are copied to the host. Octrees and pyramids go the same way.
 
-use crate::device::{Arg, Buffer, ByItem, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, ByItem, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use crate::lists::{DeviceEdges, DeviceLists, each, filled};
 use crate::plane::{DevicePyramid, LEAST_SCALE, points_of};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::tree::{DevicePoints, DeviceTree, MAX_WALKING_BLOCKS};
+use crate::tree::{DevicePoints, DeviceTree};
 use adaptive2d::Pyramid;
 use adaptive2d::connect::completed;
 use fmm_traits::tree::{NONE, Tree};

@@ -1,7 +1,7 @@
 //! The tree levels below the levels that one key resolves. The points of boxes that are split there get new keys.
 
-use crate::device::{Arg, Buffer, blocks};
-use crate::tree::{BLOCK, Builder, KEY_BITS, MAX_WALKING_BLOCKS, Set};
+use crate::builder::{BLOCK, Builder, KEY_BITS, Set};
+use crate::device::{Arg, Buffer, MAX_WALKING_BLOCKS, blocks};
 use fmm_traits::Error;
 
 impl Builder<'_> {

@@ -4,11 +4,10 @@
 //! another rank, this rank rounds the values to the precision of that caller's arrays. The other rank writes them there.
 
 use crate::array::DeviceArray;
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use crate::error::failed;
 use crate::pinned::{NOTE_BYTES, Note};
 use crate::programs;
-use crate::tree::MAX_WALKING_BLOCKS;
 use cudarc::driver::{CudaEvent, DriverError, result};
 use fmm_traits::{Error, Numbers, NumbersMut, OutputColumns, Precision};
 use std::collections::VecDeque;

@@ -4,12 +4,13 @@
 //! sorted keys of the others, and merges them. So each rank has all boxes, and knows the places of its own points in tree
 //! order, but has no point of another rank.
 
+use crate::builder::{Cloud, KEY_LEVELS, Set, chosen_root};
 use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::link::Link;
 use crate::points::{CallerPoints, Sample};
 use crate::primitives::Primitives;
 use crate::shares::programs;
-use crate::tree::{Cloud, DevicePoints, DeviceTree, KEY_LEVELS, Set, chosen_root};
+use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Messages};
 use fmm_tree::{BuildOptions, BuildReport};
@@ -197,7 +198,7 @@ pub(crate) struct JointTree {
     pub own: Vec<OwnOrder>,
 }
 
-/// Builds the tree of the points of all ranks, as [`build_reported`](crate::tree::build_reported) builds that of gathered
+/// Builds the tree of the points of all ranks, as [`build_reported`](crate::build_reported) builds that of gathered
 /// points. `None` if so many points have equal keys that their coordinates are needed. All ranks call it together.
 ///
 /// # Errors

@@ -12,6 +12,7 @@
 mod arrange;
 mod array;
 mod base;
+mod builder;
 mod cache;
 mod ceilings;
 mod compile;
@@ -52,6 +53,7 @@ mod transfer;
 mod tree;
 
 pub use array::{DeviceArray, DeviceStream, RawArray};
+pub use builder::{Root, TreeOptions, build, build_reported};
 pub use ceilings::Ceilings;
 pub use compile::{Compiled, Program, compile};
 pub use cudarc;
@@ -79,4 +81,4 @@ pub use settings::{Expansion, Settings};
 pub use shares::{Share, Sharing, Works};
 pub use solver::{DeviceMethod, DeviceSolver, DeviceSums, method, solver};
 pub use spherical::{SphericalSettings, Translation, UnrolledShape, rcr_unrolled_program};
-pub use tree::{DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};
+pub use tree::{DevicePoints, DeviceTree};

@@ -4,6 +4,7 @@
 //! out of another tree for a probe. Several ranks can build one tree of all their points. Each rank then keeps a share
 //! of it. Lists are made when a call first needs them, and stay until a call has settings that need others.
 
+use crate::builder::build_reported;
 use crate::cut::Cut;
 use crate::device::{Buffer, Device};
 use crate::joint::{JointPoints, JointTree, OwnOrder, build_joint};
@@ -14,7 +15,7 @@ use crate::ranks::Routes;
 use crate::settings::{ListKey, Settings};
 use crate::shares::programs::OF_SHARES;
 use crate::shares::{Parts, Share, Sharing, share, sizes_of_all};
-use crate::tree::{DeviceTree, build_reported};
+use crate::tree::DeviceTree;
 use fmm_traits::{Error, Lists, Tree};
 use fmm_tree::{BuildOptions, BuildReport};
 use std::time::Instant;

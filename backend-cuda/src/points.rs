@@ -2,10 +2,10 @@
 //! `kernels/points.cu`.
 
 use crate::array::{DeviceArray, DeviceStream, refused};
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::builder::{BLOCK, KEY_BITS, frame};
+use crate::device::{Arg, Buffer, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::tree::{BLOCK, KEY_BITS, MAX_WALKING_BLOCKS, frame};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Precision};
 use fmm_tree::RootSample;

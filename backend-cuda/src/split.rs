@@ -1,7 +1,7 @@
 //! The boxes of a tree on the device, and their splitting level by level: `kernels/split.cu`.
 
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::tree::{BLOCK, Builder, KEY_LEVELS, MAX_WALKING_BLOCKS, Set};
+use crate::builder::{BLOCK, Builder, KEY_LEVELS, Set};
+use crate::device::{Arg, Buffer, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
 use std::ops::Range;

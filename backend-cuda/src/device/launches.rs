@@ -170,6 +170,8 @@ impl Device {
     }
 }
 
+/// Largest number of blocks of a kernel whose blocks walk over the items in strides.
+pub(crate) const MAX_WALKING_BLOCKS: u32 = 1024;
 /// Threads of a warp.
 const WARP: usize = 32;
 

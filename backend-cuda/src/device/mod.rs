@@ -7,7 +7,7 @@ mod memory;
 mod programs;
 mod signature;
 
-pub(crate) use launches::{Arg, ByItem, blocks};
+pub(crate) use launches::{Arg, ByItem, MAX_WALKING_BLOCKS, blocks};
 pub(crate) use memory::Buffer;
 pub(crate) use programs::Functions;
 

@@ -5,7 +5,7 @@ use super::programs::{plane_p2p_program, plane_series_program};
 use super::pyramid::{DevicePyramid, LEAST_SCALE, WARP_BLOCK, WARPS};
 use crate::array::{DeviceArray, DeviceStream};
 use crate::base::blocks_of_a_leaf;
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use crate::ends::{Arrays, Ends, MINUS, Rows};
 use crate::equivalent::DeviceScalar;
 use crate::evaluation::{self, Evaluation};
@@ -23,8 +23,6 @@ use std::marker::PhantomData;
 const LEAST_SCALE_F32: f64 = 1.0 / (1u64 << 60) as f64;
 /// Threads per block that look at all strengths.
 const BLOCK: u32 = 256;
-/// Largest number of such blocks.
-const MAX_WALKING_BLOCKS: u32 = 1024;
 
 /// A summation planned on the device: series in `T`, near field in `N`.
 #[derive(Debug)]

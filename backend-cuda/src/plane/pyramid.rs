@@ -3,12 +3,14 @@
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
-use crate::tree::{BLOCK, DevicePoints};
+use crate::tree::DevicePoints;
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlanePoints, Pyramid, PyramidOptions};
 use fmm_traits::{Error, Points};
 use std::sync::Arc;
 
+/// Threads per block: `THREADS` in `plane_pyramid.cu`.
+const BLOCK: u32 = 256;
 /// Pairs of a chunk of a list: `CHUNK` in `plane_pyramid.cu`.
 const CHUNK: usize = 2048;
 /// Most points of a segment that a warp splits in shared memory.

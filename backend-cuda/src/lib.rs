@@ -43,6 +43,7 @@ mod primitives;
 mod products;
 mod programs;
 mod ranks;
+mod rounds;
 mod run;
 mod settings;
 mod shares;
@@ -76,7 +77,7 @@ pub use programs::{
     m2l_program, m2p_polynomials_program, multiply_program, operators_program, p2m_harmonics_program, p2m_program,
     p2p_program, rcr_program,
 };
-pub use ranks::Routes;
+pub use rounds::Routes;
 pub use settings::{Expansion, Settings};
 pub use shares::{Share, Sharing, Works};
 pub use solver::{DeviceMethod, DeviceSolver, DeviceSums, method, solver};

@@ -7,7 +7,7 @@
 use crate::device::{Buffer, Device};
 use crate::error::failed;
 use crate::graph::Lane;
-use crate::ranks::{DeviceRound, Slots};
+use crate::rounds::{DeviceRound, Slots};
 use cudarc::driver::sys::{self, CUcontext, CUevent};
 use cudarc::driver::{CudaEvent, DeviceRepr, DriverError, result};
 use fmm_traits::{Error, Messages};

@@ -11,7 +11,7 @@ use crate::joint::{JointPoints, JointTree, OwnOrder, build_joint};
 use crate::lists::{DeviceEdges, DeviceLists, Scope, near_pairs_there};
 use crate::points::CallerPoints;
 use crate::programs;
-use crate::ranks::Routes;
+use crate::rounds::Routes;
 use crate::settings::{ListKey, Settings};
 use crate::shares::programs::OF_SHARES;
 use crate::shares::{Parts, Share, Sharing, share, sizes_of_all};

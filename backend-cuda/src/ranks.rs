@@ -1,5 +1,5 @@
-//! What the stages of a rank ask of the other ranks, for rows in device memory: `kernels/rows.cu`. Kernels pack the rows
-//! of a message into one array, which travels by a [`Link`], and put them into their places.
+//! What the stages of a rank ask of the other ranks, for rows in device memory: `kernels/rows.cu`. Kernels pack the
+//! rows of a message into one array, which travels by a [`Link`], and put them into their places.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::ends::Form;
@@ -8,80 +8,15 @@ use crate::graph::Lane;
 use crate::link::{Link, Parcel};
 use crate::lists::DeviceEdges;
 use crate::programs;
+use crate::rounds::{DeviceRound, DeviceRoutes, Receive, Routes, Slots};
 use crate::tree::DevicePoints;
-use fmm_traits::{Error, Precision, Round, Shared};
+use fmm_traits::{Error, Exchange, Precision};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Threads per block.
 const BLOCK: u32 = 256;
-
-/// How rows travel between the arrays of a caller on a rank and the points of its tree, which may belong to callers on
-/// other ranks.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Routes {
-    /// Numbers of the caller's sources and targets.
-    pub given: [usize; 2],
-    /// From the caller's sources to sources of trees.
-    pub strengths: Round,
-    /// From sources of the tree to the same sources in other trees, where they are ghosts.
-    pub ghosts: Round,
-    /// From targets of the tree to targets of callers.
-    pub values: Round,
-}
-
-/// The part of a tree on a device that trees of one rank do not have.
-#[derive(Debug)]
-pub(crate) struct DeviceShared {
-    /// The same on the host; `None` if the tree was made on the device.
-    pub host: Option<Arc<Shared>>,
-    /// Position of the first target among the sources, if the targets are consecutive sources.
-    pub first: Option<u32>,
-    /// The share of this rank in a tree that has the points of all ranks.
-    pub share: Option<Mine>,
-    /// Number of sources of each box on all ranks; `None` if the tree has the sources of all ranks.
-    pub sources: Option<Buffer<u64>>,
-    /// The way to the other ranks; `None` for a small problem that a rank sums alone.
-    pub ranks: Option<Ranks>,
-}
-
-/// What one of several ranks has of a tree with the points of all.
-#[derive(Clone, Debug)]
-pub(crate) struct Mine {
-    /// The targets at which this rank sums, in tree order.
-    pub targets: Range<usize>,
-    /// The sources of the same leaves, in tree order.
-    pub sources: Range<usize>,
-    /// Number of boxes of the tree of all points.
-    pub boxes: usize,
-    /// The larger one of the numbers of sources and of targets of all ranks.
-    pub points: usize,
-}
-
-impl DeviceShared {
-    /// The part of a tree of `boxes` boxes that the host has made.
-    pub fn new(device: &Device, host: &Arc<Shared>, boxes: usize) -> Result<Self, Error> {
-        let ranks = match &host.exchange {
-            None => None,
-            Some(exchange) => {
-                let upload = |round: &Round| DeviceRound::upload(device, round);
-                let rounds = exchange.rounds().iter().map(upload).collect::<Result<_, _>>()?;
-                let after = DeviceEdges::upload(device, exchange.after())?;
-                let ranks = Ranks::new(Link::new(device, exchange.messages()), boxes, rounds, after, None)?;
-                Some(Ranks { passing: exchange.passing(), ..ranks })
-            }
-        };
-        let first = host.same_points.then_some(host.first as u32);
-        Ok(DeviceShared {
-            host: Some(host.clone()),
-            first,
-            share: None,
-            sources: Some(device.upload(&host.sources, "boxes")?),
-            ranks,
-        })
-    }
-}
 
 /// The exchange of a rank, with its lists of slots on the device.
 #[derive(Debug)]
@@ -101,111 +36,6 @@ pub(crate) struct Ranks {
     /// Packed messages of the last evaluation, by kind of rows, round and place in the round. Other ranks read them
     /// until the evaluation ends on all ranks; the next one writes them anew.
     packed: Mutex<HashMap<(Row, usize, usize), Parcel>>,
-}
-
-/// Some slots of an array of slots.
-#[derive(Clone, Debug)]
-pub(crate) struct Slots {
-    of: Arc<Buffer<u32>>,
-    range: Range<usize>,
-}
-
-impl Slots {
-    pub fn new(of: &Arc<Buffer<u32>>, range: Range<usize>) -> Self {
-        Slots { of: of.clone(), range }
-    }
-    /// The same range of another array.
-    pub fn of(other: &Arc<Buffer<u32>>, slots: &Slots) -> Self {
-        Slots::new(other, slots.range.clone())
-    }
-    pub fn all(of: Buffer<u32>) -> Self {
-        let range = 0..of.len();
-        Slots { of: Arc::new(of), range }
-    }
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-    /// The whole array, for a kernel.
-    pub fn whole(&self) -> Arg {
-        self.of.at(0)
-    }
-    pub fn arg(&self) -> Arg {
-        self.of.at(self.range.start)
-    }
-}
-
-/// A rank whose rows are put, their slots, and whether they are added.
-type Receive = (usize, Slots, bool);
-
-/// A [`Round`] on the device.
-#[derive(Debug, Default)]
-pub(crate) struct DeviceRound {
-    /// Ranks, and the slots of the rows that go there.
-    pub sends: Vec<(usize, Slots)>,
-    pub receives: Vec<Receive>,
-}
-
-/// [`Routes`] on the device.
-#[derive(Debug)]
-pub(crate) struct DeviceRoutes {
-    pub given: [usize; 2],
-    pub strengths: DeviceRound,
-    pub ghosts: DeviceRound,
-    pub values: DeviceRound,
-}
-
-impl DeviceRound {
-    fn upload(device: &Device, round: &Round) -> Result<Self, Error> {
-        let upload = |slots: &[u32]| device.upload(slots, "rows of other ranks").map(Slots::all);
-        let sends = round.sends.iter().map(|(to, slots)| Ok((*to, upload(slots)?)));
-        let receives = round.receives.iter().map(|r| Ok((r.from, upload(&r.slots)?, r.add)));
-        Ok(DeviceRound {
-            sends: sends.collect::<Result<_, Error>>()?,
-            receives: receives.collect::<Result<_, Error>>()?,
-        })
-    }
-    /// Sends rows to a rank, if there are any.
-    pub fn send(&mut self, to: usize, slots: Slots) {
-        if slots.len() > 0 {
-            self.sends.push((to, slots));
-        }
-    }
-    /// Puts rows that come from a rank, if there are any.
-    pub fn receive(&mut self, from: usize, slots: Slots) {
-        if slots.len() > 0 {
-            self.receives.push((from, slots, false));
-        }
-    }
-    /// The round that sends to each rank some slots, and receives from each rank some slots.
-    pub fn of(sends: Vec<Slots>, receives: Vec<Slots>) -> DeviceRound {
-        let mut round = DeviceRound::default();
-        sends.into_iter().enumerate().for_each(|(to, slots)| round.send(to, slots));
-        receives.into_iter().enumerate().for_each(|(from, slots)| round.receive(from, slots));
-        round
-    }
-    /// The same round from the receivers to the senders.
-    pub fn backwards(&self) -> DeviceRound {
-        DeviceRound {
-            sends: self.receives.iter().map(|(rank, slots, _)| (*rank, slots.clone())).collect(),
-            receives: self.sends.iter().map(|(rank, slots)| (*rank, slots.clone(), false)).collect(),
-        }
-    }
-    /// Number of rows that are sent.
-    pub fn rows(&self) -> usize {
-        self.sends.iter().map(|(_, slots)| slots.len()).sum()
-    }
-}
-
-impl DeviceRoutes {
-    pub fn upload(device: &Device, routes: &Routes) -> Result<Self, Error> {
-        let upload = |round: &Round| DeviceRound::upload(device, round);
-        Ok(DeviceRoutes {
-            given: routes.given,
-            strengths: upload(&routes.strengths)?,
-            ghosts: upload(&routes.ghosts)?,
-            values: upload(&routes.values)?,
-        })
-    }
 }
 
 /// The kinds of rows that travel in an evaluation.
@@ -261,7 +91,8 @@ pub(crate) struct Way<'a> {
     pub bytes: &'a dyn Fn([usize; 2], usize) -> usize,
     /// Enqueues the copy of the rows with some slots into a message to a rank, at an address.
     pub pack: &'a dyn Fn(usize, &Slots, u64) -> Result<(), Error>,
-    /// Enqueues the copy of a message of a rank, from an address, into the rows with some slots, or its addition to them.
+    /// Enqueues the copy of a message of a rank, from an address, into the rows with some slots, or its addition to
+    /// them.
     pub put: Put<'a>,
     /// Enqueues the copy of rows that stay on this rank, from some slots to others.
     pub keep: Keep<'a>,
@@ -294,14 +125,23 @@ impl Step {
 impl Ranks {
     fn new(
         link: Link,
-        boxes: usize,
+        (boxes, passing): (usize, usize),
         rounds: Vec<DeviceRound>,
         after: DeviceEdges,
         routes: Option<DeviceRoutes>,
     ) -> Result<Self, Error> {
         let functions = link.device().fixed("rows", programs::rows)?;
         let each = link.each()?;
-        Ok(Ranks { functions, link, rounds, passing: 0, boxes, each, routes, after, packed: Mutex::default() })
+        Ok(Ranks { functions, link, rounds, passing, boxes, each, routes, after, packed: Mutex::default() })
+    }
+
+    /// The exchange of a rank whose tree, of `boxes` boxes, the host has made.
+    pub fn of_exchange(device: &Device, exchange: &dyn Exchange, boxes: usize) -> Result<Self, Error> {
+        let upload = |round| DeviceRound::upload(device, round);
+        let rounds = exchange.rounds().iter().map(upload).collect::<Result<_, _>>()?;
+        let after = DeviceEdges::upload(device, exchange.after())?;
+        let link = Link::new(device, exchange.messages());
+        Ranks::new(link, (boxes, exchange.passing()), rounds, after, None)
     }
 
     /// The exchange of a rank with a share of a tree, of `boxes` boxes of its own: in one round.
@@ -312,7 +152,7 @@ impl Ranks {
         after: DeviceEdges,
         routes: DeviceRoutes,
     ) -> Result<Self, Error> {
-        Ranks::new(link, boxes, vec![round], after, Some(routes))
+        Ranks::new(link, (boxes, 0), vec![round], after, Some(routes))
     }
 
     /// Lets strengths and values belong to points of callers.
@@ -381,9 +221,9 @@ impl Ranks {
         self.carry(key, round, (rows, rows), precision, &nothing_stays)
     }
 
-    /// Brings the caller's strengths, numbers in `precision` at an address, to the sources of the tree, ghosts included.
-    /// The other ranks get them as they are. `put` and `keep` are those of [`Way`], `precisions` those of the strengths of
-    /// all ranks.
+    /// Brings the caller's strengths, numbers in `precision` at an address, to the sources of the tree, ghosts
+    /// included. The other ranks get them as they are. `put` and `keep` are those of [`Way`], `precisions` those of the
+    /// strengths of all ranks.
     pub fn bring(
         &self,
         (given, precisions): (u64, &[Precision]),
@@ -404,8 +244,8 @@ impl Ranks {
         self.exchange((Row::Ghosts, 0), &routes.ghosts, rows, Precision::F64)
     }
 
-    /// Rows of `width` numbers, one for each source of this rank's caller, go the way of strengths, and those of the sources
-    /// `own` into an array at an address. The tree has `n` sources. All ranks call it together.
+    /// Rows of `width` numbers, one for each source of this rank's caller, go the way of strengths, and those of the
+    /// sources `own` into an array at an address. The tree has `n` sources. All ranks call it together.
     pub fn adopt(
         &self,
         (given, precision, width): (u64, Precision, usize),
@@ -502,8 +342,8 @@ impl Ranks {
         self.routes.as_ref().map_or(Ok(()), |routes| self.travel((Row::Values, 0), &routes.values, way))
     }
 
-    /// Sends and puts the rows of a round. If rows stay on this rank, messages of other ranks come while it packs its own
-    /// and copies the rows that stay.
+    /// Sends and puts the rows of a round. If rows stay on this rank, messages of other ranks come while it packs its
+    /// own and copies the rows that stay.
     fn travel(&self, (kind, k): (Row, usize), round: &DeviceRound, way: &Way) -> Result<(), Error> {
         let (device, me) = (self.link.device(), self.link.messages().rank());
         let (own, others): (Vec<_>, Vec<_>) = round.receives.iter().partition(|(from, ..)| *from == me);
@@ -561,8 +401,8 @@ impl Ranks {
         let came = messages.swap(sends, &from)?;
         self.link.in_turn(&from).into_iter().try_for_each(|k| {
             let (message, to) = (&came[k], &arrays[k]);
-            // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the evaluation,
-            // and this rank waits for its streams before.
+            // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the
+            // evaluation, and this rank waits for its streams before.
             unsafe { self.link.fetch(message, to.address(), to.len(), lane) }
         })
     }

@@ -23,8 +23,9 @@ use crate::link::Link;
 use crate::lists::{DeviceEdges, DeviceLists, Scope, filled};
 use crate::primitives::Primitives;
 use crate::programs::arrange;
-use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Mine, Ranks, Slots};
-use crate::tree::{DevicePoints, DeviceTree};
+use crate::ranks::Ranks;
+use crate::rounds::{DeviceRound, DeviceRoutes, Slots};
+use crate::tree::{DevicePoints, DeviceShared, DeviceTree, Mine};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Messages};
 use std::ops::Range;
@@ -238,8 +239,7 @@ pub(crate) fn share(
     let ranks = Ranks::of_share(link, own.len(), multipoles, after, routes)?;
     let first = with.targets.is_none().then_some(0);
     let mine = Some(Mine { targets, sources, boxes, points });
-    let (sources, ranks) = (Some(all_sources), Some(ranks));
-    tree.shared = Some(DeviceShared { host: None, first, share: mine, sources, ranks });
+    tree.shared = Some(DeviceShared { host: None, first, share: mine, sources: all_sources, ranks: Some(ranks) });
     Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
 }
 

@@ -2,10 +2,10 @@
 
 use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::programs;
-use crate::ranks::{DeviceShared, Mine, Ranks};
+use crate::ranks::Ranks;
 use crate::split::Boxes;
-use fmm_traits::Error;
 use fmm_traits::tree::{Points, Tree};
+use fmm_traits::{Error, Shared};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,8 +40,47 @@ pub struct DeviceTree {
     pub sources: Arc<DevicePoints>,
     /// The targets in tree order. If they are the sources, both share one allocation.
     pub targets: Arc<DevicePoints>,
-    /// What the tree of one of several ranks has beside these fields; `None` on one rank.
+    /// What only the tree of one of several ranks has; `None` on one rank.
     pub(crate) shared: Option<DeviceShared>,
+}
+
+/// The part of a tree on a device that trees of one rank do not have.
+#[derive(Debug)]
+pub(crate) struct DeviceShared {
+    /// The same on the host; `None` if the tree was made on the device.
+    pub host: Option<Arc<Shared>>,
+    /// Position of the first target among the sources, if the targets are consecutive sources.
+    pub first: Option<u32>,
+    /// The share of this rank in a tree that has the points of all ranks.
+    pub share: Option<Mine>,
+    /// Number of sources of each box on all ranks.
+    pub sources: Buffer<u64>,
+    /// The way to the other ranks; `None` for a small problem that a rank sums alone.
+    pub ranks: Option<Ranks>,
+}
+
+/// What one of several ranks has of a tree with the points of all.
+#[derive(Clone, Debug)]
+pub(crate) struct Mine {
+    /// The targets at which this rank sums, in tree order.
+    pub targets: Range<usize>,
+    /// The sources of the same leaves, in tree order.
+    pub sources: Range<usize>,
+    /// Number of boxes of the tree of all points.
+    pub boxes: usize,
+    /// The larger one of the numbers of sources and of targets of all ranks.
+    pub points: usize,
+}
+
+impl DeviceShared {
+    /// Copies the part of a tree of `boxes` boxes from the host.
+    fn upload(device: &Device, host: &Arc<Shared>, boxes: usize) -> Result<Self, Error> {
+        let exchange = host.exchange.as_deref();
+        let ranks = exchange.map(|exchange| Ranks::of_exchange(device, exchange, boxes)).transpose()?;
+        let first = host.same_points.then_some(host.first as u32);
+        let sources = device.upload(&host.sources, "boxes")?;
+        Ok(DeviceShared { host: Some(host.clone()), first, share: None, sources, ranks })
+    }
 }
 
 impl DevicePoints {
@@ -171,7 +210,8 @@ impl DeviceTree {
             target_range: device.upload(boxes.target_range.as_flattened(), "boxes")?,
         };
         let (corner, side, level_start) = (boxes.corner, boxes.side, boxes.level_start.clone());
-        let shared = boxes.shared.as_ref().map(|shared| DeviceShared::new(device, shared, boxes.len())).transpose()?;
+        let shared =
+            boxes.shared.as_ref().map(|shared| DeviceShared::upload(device, shared, boxes.len())).transpose()?;
         Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes: arrays, sources, targets, shared })
     }
     /// Copies a tree from the host to the device.

@@ -171,7 +171,7 @@ impl<T: DeviceScalar> Families<T> {
         let checks = Checks::new(device)?;
         let (boxes, count, into) = (Arg::from(arranger.boxes), receivers.count as u32, Arg::from(&around));
         let [starts, sources] = [Arg::from(&m2l.starts), Arg::from(&m2l.sources)];
-        let elsewhere = arranger.tree.shared.as_ref().and_then(|shared| shared.sources.as_ref());
+        let elsewhere = arranger.tree.shared.as_ref().map(|shared| &shared.sources);
         // SAFETY: arguments as in m2l_fourier.cu; the numbers of families have an entry for each box.
         unsafe {
             let numbers = groups.each_ref().map(|numbered| Arg::from(&*numbered.numbers));

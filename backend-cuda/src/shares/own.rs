@@ -5,11 +5,10 @@ use super::{Cutter, Kind};
 use crate::arrange::Items;
 use crate::device::{Arg, Buffer};
 use crate::lists::{DeviceEdges, each, filled};
-use crate::ranks::Slots;
+use crate::rounds::Slots;
 use crate::split::Boxes;
 use crate::tree::DeviceTree;
 use fmm_traits::Error;
-use std::sync::Arc;
 
 /// The boxes of a share.
 pub(super) struct Own<'a> {
@@ -54,7 +53,7 @@ impl Own<'_> {
         let args = [slots.arg(), (slots.len() as u64).into(), (&self.numbers).into(), (&new).into()];
         // SAFETY: arguments as in shares.cu; the slots are boxes.
         unsafe { kernels.threads("renumber", slots.len(), &args)? };
-        Ok(Slots::new(&Arc::new(new), 0..slots.len()))
+        Ok(Slots::all(new))
     }
 
     /// The arrays of the boxes, whose ranges are those of the kept points, and whose targets are those of the share; and the

@@ -9,7 +9,7 @@ use crate::arrange::Items;
 use crate::device::{Arg, Buffer, ByItem};
 use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
-use crate::ranks::Slots;
+use crate::rounds::Slots;
 use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::Error;
 use std::ops::Range;

@@ -5,7 +5,7 @@ use super::points::Leaves;
 use crate::device::{Arg, Buffer};
 use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
-use crate::ranks::{DeviceRound, Slots};
+use crate::rounds::{DeviceRound, Slots};
 use fmm_traits::Error;
 
 impl Cutter {

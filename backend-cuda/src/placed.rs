@@ -320,6 +320,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub fn new(settings: &Settings, mut placed: Placed) -> Result<Self, Error> {
+        placed.whole(settings)?;
         let counts = placed.sizes(settings)?;
         let Placed { tree, report, seconds: built, arranged, .. } = placed;
         let Arranged { lists, seconds, near_pairs, .. } = arranged.expect("made above");

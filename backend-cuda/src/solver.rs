@@ -78,7 +78,7 @@ pub trait DeviceSolver: DeviceSums {
     /// shares, returns `rows`. All ranks call it together. Waits.
     ///
     /// # Errors
-    /// [`Error::Array`] for an array of another device, and errors of the device.
+    /// [`Error::Array`] for an array of another device, [`Error::Shape`] for one of another length, and errors of the device.
     fn adopt(&self, rows: &DeviceArray, width: usize, stream: &DeviceStream) -> Result<DeviceArray, Error>;
     /// The report of the tree.
     fn report(&self) -> &BuildReport;
@@ -276,7 +276,11 @@ impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
         let plan = self.plan();
         let (tree, handle) = (plan.tree(), stream.on(&self.device)?);
         let Some((ranks, share)) = tree.ranks().zip(tree.share()) else { return Ok(rows.clone()) };
-        let own = share.sources.clone();
+        let (own, expected) = (share.sources.clone(), plan.base.given()[0] * width);
+        if rows.len() != expected {
+            let why = "sources of the caller × numbers of each".to_string();
+            return Err(Error::Shape { array: "rows", found: rows.len(), expected, why });
+        }
         let to = DeviceArray::room(&self.device, own.len() * width, rows.precision())?;
         let given = (rows.address(), rows.precision(), width);
         // SAFETY: the stream belongs to this device, as checked, and lives by the promise of its type.

@@ -10,7 +10,11 @@
 // By default there are no pools of memory, so that each array has memory of its own. With FMM_EMULATOR_POOLS=1 there are,
 // as on a real GPU; backend-cuda then takes freed arrays again, and an access beyond an array or to a freed one may go
 // unnoticed.
+//
+// Another process can open memory outside the pools that is a multiple of two megabytes. To free memory that may be open
+// elsewhere ends the process.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -114,6 +118,10 @@ struct Allocation {
   std::size_t room_bytes;
   Kind kind;
   Context* owner;
+  // File of the memory that other processes can open; -1 if they cannot.
+  int file = -1;
+  // Whether another process may have opened it.
+  bool handed_out = false;
 };
 
 // All memory of the device, and pinned memory of the host.
@@ -128,6 +136,8 @@ struct Memory {
 } & memory = *new Memory;
 
 constexpr std::size_t PAGE = 4096, ALIGNMENT = 16;
+// Memory that other processes can open is a multiple of this.
+constexpr std::size_t SHARED_BLOCK = 2 << 20;
 // Larger arrays are not filled when they are made, as that would need as much memory of the host.
 constexpr std::size_t MAX_FILLED = 256 << 20;
 
@@ -145,10 +155,17 @@ Result allocate(Address* at, std::size_t bytes, Kind kind) {
   const std::size_t body = round_up(bytes, PAGE), room_bytes = body + 2 * PAGE;
   char* room = (char*)mmap(nullptr, room_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return OUT_OF_MEMORY;
+  int file = -1;
+  if (kind == Kind::Plain && bytes % SHARED_BLOCK == 0) {
+    file = memfd_create("device memory", MFD_CLOEXEC);
+    const int how = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+    if (file < 0 || ftruncate(file, body) || mmap(room + PAGE, body, PROT_READ | PROT_WRITE, how, file, 0) == MAP_FAILED)
+      fail("no memory that other processes can open");
+  }
   if (mprotect(room, PAGE, PROT_NONE) || mprotect(room + PAGE + body, PAGE, PROT_NONE)) fail("no guards around memory");
   char* first = room + PAGE + body - round_up(bytes, ALIGNMENT);
   if (bytes <= MAX_FILLED) emulated::fill_fresh(first, room + PAGE + body - first);
-  memory.all[(Address)first] = {bytes, room, room_bytes, kind, bound};
+  memory.all[(Address)first] = {bytes, room, room_bytes, kind, bound, file};
   memory.used[(int)kind] += bytes;
   if (kind != Kind::Pinned)
     memory.reserved = std::min(std::max(memory.reserved, memory.used[(int)Kind::Pooled]),
@@ -175,6 +192,8 @@ Result release(Address at, bool pinned, const Context* context = bound) {
     // A last word of fewer than four bytes is filled byte by byte; the room is a multiple of four bytes, so it is not.
     if (std::memcmp(tail, fresh, rest) != 0) fail("something was written beyond an array of %zu bytes", a.bytes);
   }
+  if (a.handed_out) fail("memory that another process may have opened is freed");
+  if (a.file >= 0) close(a.file);
   munmap(a.room, a.room_bytes);
   memory.used[(int)a.kind] -= a.bytes;
   memory.all.erase(found);
@@ -451,6 +470,48 @@ CALL cuMemAlloc_v2(Address* at, std::size_t bytes) {
 CALL cuMemFree_v2(Address at) {
   counted(__func__);
   return at ? release(at, false) : SUCCESS;
+}
+// What a handle of memory holds.
+struct Handed {
+  long process;
+  int file;
+  std::size_t bytes;
+};
+struct MemHandle {
+  char reserved[64];
+};
+static_assert(sizeof(Handed) <= sizeof(MemHandle));
+CALL cuIpcGetMemHandle(MemHandle* handle, Address at) {
+  counted(__func__);
+  if (!bound) return INVALID_CONTEXT;
+  std::lock_guard<std::mutex> guard(memory.lock);
+  const auto found = memory.all.find(at);
+  if (found == memory.all.end() || found->second.file < 0) return INVALID_VALUE;
+  found->second.handed_out = true;
+  const Handed handed{(long)getpid(), found->second.file, found->second.bytes};
+  std::memset(handle, 0, sizeof(*handle));
+  std::memcpy(handle, &handed, sizeof(handed));
+  return SUCCESS;
+}
+CALL cuIpcOpenMemHandle_v2(Address* at, MemHandle handle, unsigned) {
+  counted(__func__);
+  if (!bound) return INVALID_CONTEXT;
+  Handed handed;
+  std::memcpy(&handed, &handle, sizeof(handed));
+  // A process cannot open its own memory.
+  if (handed.process == (long)getpid()) return INVALID_CONTEXT;
+  const std::string path = "/proc/" + std::to_string(handed.process) + "/fd/" + std::to_string(handed.file);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return INVALID_HANDLE;
+  // To read it alone: nobody here writes memory of another process.
+  char* room = (char*)mmap(nullptr, handed.bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
+  close(file);
+  if (room == MAP_FAILED) return OUT_OF_MEMORY;
+  std::lock_guard<std::mutex> guard(memory.lock);
+  // It takes no memory of this device.
+  memory.all[(Address)room] = {handed.bytes, room, handed.bytes, Kind::Plain, bound};
+  *at = (Address)room;
+  return SUCCESS;
 }
 CALL cuMemAllocAsync(Address* at, std::size_t bytes, Stream* stream) {
   counted(__func__);

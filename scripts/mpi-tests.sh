@@ -14,6 +14,7 @@ fi
 cargo build --release --workspace --features mpi --example mpi_check --bin fmm
 built="${CARGO_TARGET_DIR:-target}/release"
 # Its path is in the command line of every rank.
+root=$PWD
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cp "$built/examples/mpi_check" "$built/fmm" "$folder"
@@ -89,4 +90,23 @@ job 15 4 "$fmm" run --sources p.npy --strengths nothing.npy --out never.npy
 [ "$status" != 0 ] && [ "$(grep -c '^error: .*nothing.npy' log)" = 1 ] || fail "a missing file is not one error"
 compgen -G '*never*' >/dev/null && fail "a failed run leaves a file"
 echo "the command: well"
+
+# Processes with emulated GPUs, which read each other's memory: the bits of one GPU, with trees of the GPUs and of the host, and
+# more ranks than GPUs. The first run compiles for all.
+emulator=$("$root/scripts/emulator.sh")
+export FMM_EMULATOR_DEVICES=2
+unset FMM_NVRTC CUDA_PATH
+export LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+sum="--sources p.npy --strengths q.npy --order 4 --method equivalent --ncrit 60 --outputs potential,gradient"
+sum="$sum --backend cuda --cache $folder/programs"
+# shellcheck disable=SC2086
+"$fmm" run $sum --out one-gpu.npz >log
+for how in "--devices 0,1" "--devices 0,1 --arrays device --repeat 2" "--exchange frontier" "--exchange direct"; do
+    # shellcheck disable=SC2086
+    job 120 3 "$fmm" run $sum $how --out gpus.npz --verify 100
+    [ "$status" = 0 ] || fail "3 ranks with GPUs, $how"
+    [ "$how" = "--exchange direct" ] || cmp one-gpu.npz gpus.npz || fail "gpus.npz of 3 ranks, $how, is not that of one GPU"
+    rm gpus.npz
+done
+echo "processes with GPUs: well"
 printf 'scripts/mpi-tests.sh: everything is well (%s s)\n' "$SECONDS"

@@ -1,7 +1,7 @@
 //! Evaluations of a plan, on arrays of the host or of a device.
 
 use crate::coordinates;
-use crate::output::{DeviceOutput, Output, name};
+use crate::output::{DeviceOutput, Output, name, set_len};
 use crate::plan::{Plan, watch};
 use crate::validate;
 use backend_cuda::{DeviceArray, DeviceScalar, DeviceStream, DeviceSums};
@@ -233,7 +233,7 @@ impl Plan {
             .collect();
         let strengths: Vec<&[f64]> = widened.iter().map(|q| &q[..]).collect();
         let rows = out.iter_mut().map(|out| {
-            out.raw.resize(self.n_targets * facts.values, 0.0);
+            set_len(&mut out.raw, self.n_targets * facts.values);
             &mut out.raw[..]
         });
         let stages = self.run(&strengths, &mut rows.collect::<Vec<_>>())?;

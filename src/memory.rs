@@ -37,6 +37,11 @@ pub(crate) fn of_a_rank([n, m]: [usize; 2], ranks: usize, leaf: Option<f64>) -> 
     [n.min((leaves * leaf) as usize), share(m)]
 }
 
+/// Bytes of the sorted keys of the points of all ranks, which each GPU merges before there is anything else.
+pub(crate) fn keys_of_all([n, m]: [usize; 2], apart: bool) -> u64 {
+    16 * (if apart { n + m } else { n }) as u64
+}
+
 /// Bytes of a plan and one evaluation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forecast {

@@ -19,7 +19,8 @@ pub struct Output<T = f64> {
     pub hessian: Vec<T>,
     /// M: pressure.
     pub pressure: Vec<T>,
-    /// Seconds of each stage, indexed by [`Stage`] as usize. All time of direct summation counts as P2P.
+    /// Seconds of each stage, indexed by [`Stage`] as usize. All time of direct summation counts as P2P. If P2P runs beside
+    /// other stages, the stages together take longer than the evaluation.
     pub stages: [f64; Stage::ALL.len()],
     /// Seconds of the whole evaluation.
     pub seconds: f64,
@@ -98,9 +99,17 @@ pub(crate) fn name(of: &OutputColumns) -> &'static str {
     of.output.names().first().copied().unwrap_or("values")
 }
 
+/// Gives an array, all of whose numbers will be written, a length. The system makes the pages of a new array when they are
+/// first written, by all threads at once; to extend an array would write its pages by one.
+pub(crate) fn set_len<T: Number>(array: &mut Vec<T>, len: usize) {
+    if array.len() != len {
+        *array = vec![T::default(); len];
+    }
+}
+
 /// Copies `columns` of `raw`, whose rows have `values` numbers, to `to`.
 pub(crate) fn columns_of<T: Number>(raw: &[f64], values: usize, columns: &[usize], to: &mut Vec<T>) {
-    to.resize(raw.len() / values * columns.len(), T::default());
+    set_len(to, raw.len() / values * columns.len());
     let rows = 4096;
     to.par_chunks_mut(rows * columns.len()).zip(raw.par_chunks(rows * values)).for_each(|(to, from)| {
         for (to, from) in to.chunks_exact_mut(columns.len()).zip(from.chunks_exact(values)) {

@@ -33,9 +33,13 @@ pub(crate) trait Processor {
     fn device(&self, _request: &Fmm) -> Option<String> {
         None
     }
-    /// Number of the device; `None` on a CPU.
+    /// Number of the device in whose memory the points are; `None` on a CPU.
     fn number(&self) -> Option<usize> {
         None
+    }
+    /// Number of the device that takes part; `None` on a CPU.
+    fn gpu(&self) -> Option<usize> {
+        self.number()
     }
     /// The device that reads the points; `None` if cores read them.
     fn opened(&self, _request: &Fmm) -> Option<Result<Device, Error>> {
@@ -344,6 +348,9 @@ impl Processor for Hybrid {
     fn device(&self, request: &Fmm) -> Option<String> {
         self.cuda.device(request)
     }
+    fn gpu(&self) -> Option<usize> {
+        self.cuda.number()
+    }
     fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         self.cpu.complete(parts, variant)
     }
@@ -361,8 +368,8 @@ impl Processor for Hybrid {
         self.cpu.translation(parts, order, precision)
     }
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
-        let threads = r.threads.unwrap_or_else(cores);
-        Box::new(HybridPrices { cores: self.cpu.unit_costs(r, facts), threads, device: self.cuda.unit_costs(r, facts) })
+        let threads = r.priced_threads.or(r.threads).unwrap_or_else(cores);
+        Box::new(HybridPrices::new(self.cpu.unit_costs(r, facts), threads, self.cuda.unit_costs(r, facts)))
     }
     fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> Forecast {
         self.cpu.memory(facts, size, threads, parts)

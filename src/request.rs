@@ -260,6 +260,8 @@ pub struct Fmm {
     pub(crate) ncrit: Option<usize>,
     pub(crate) root: Option<([f64; 3], f64)>,
     pub(crate) threads: Option<usize>,
+    /// The number of threads by which sums are priced, where ranks have agreed on one.
+    pub(crate) priced_threads: Option<usize>,
     pub(crate) backend: Backend,
     pub(crate) cache: Option<PathBuf>,
     pub(crate) stages_apart: bool,
@@ -296,6 +298,7 @@ impl Fmm {
             ncrit: None,
             root: None,
             threads: None,
+            priced_threads: None,
             backend: Backend::Cpu(Cpu::default()),
             cache: None,
             stages_apart: false,

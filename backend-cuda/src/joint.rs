@@ -105,7 +105,7 @@ impl JointPoints {
     /// Errors of the device, and those of other ranks.
     pub fn gathered(&self) -> Result<CallerPoints, Error> {
         let (device, dim) = (self.own.device(), self.own.dim());
-        let (rows, _) = self.link().gathered(self.own.rows(), self.name)?;
+        let (rows, _) = self.link()?.gathered(self.own.rows(), self.name)?;
         CallerPoints::of(device, dim, self.name, rows)
     }
 
@@ -117,7 +117,7 @@ impl JointPoints {
         self.messages.wait()
     }
 
-    fn link(&self) -> Link {
+    fn link(&self) -> Result<Link, Error> {
         Link::new(self.own.device(), self.messages.clone())
     }
 
@@ -126,7 +126,7 @@ impl JointPoints {
         let (device, n, what) = (self.own.device(), self.len(), "a sample of the points");
         let (m, ranks) = (fmm_tree::sample_size(n), self.counts.len());
         let mine = self.own.sampled(self.of_rank(self.messages.rank()), n, m)?;
-        let (all, _) = self.link().gathered(&mine, what)?;
+        let (all, _) = self.link()?.gathered(&mine, what)?;
         let kernels = ByItem::new(device, device.fixed("shares", programs::shares)?, BLOCK);
         // Each rank has some points of the sample, and zeros for the others. A bitwise or of the arrays of all ranks has all
         // points. The kernel works on two u32 for each f64.
@@ -248,7 +248,7 @@ fn has_long_run(device: &Device, set: &Set, length: usize) -> Result<bool, Error
 fn merged(points: &JointPoints, own: Buffer<u64>) -> Result<(Buffer<u64>, Buffer<u32>), Error> {
     let (device, me, n) = (points.own.device(), points.messages.rank(), own.len());
     let kernels = ByItem::new(device, device.fixed("joint", programs::joint)?, BLOCK);
-    let (mut keys, counts) = points.link().gathered(&own, "keys")?;
+    let (mut keys, counts) = points.link()?.gathered(&own, "keys")?;
     drop(own);
     let mut starts: Vec<u64> = vec![0];
     counts.iter().for_each(|&count| starts.push(starts[starts.len() - 1] + count as u64));

@@ -1,10 +1,11 @@
 //! Messages between ranks, from device memory to device memory.
 //!
 //! Between threads of one process a message holds the address of an array and an event that says that it is written. The
-//! array is copied from device to device, and no host waits for a device. Between processes a message holds the numbers
-//! themselves.
+//! array is copied from device to device, and no host waits for a device. Between processes of one machine a message holds a
+//! handle of the array, which is written when the message leaves. Between machines, and where devices cannot read each
+//! other, a message holds the numbers themselves.
 
-use crate::device::{Buffer, Device};
+use crate::device::{Buffer, Device, Handle, machine};
 use crate::error::failed;
 use crate::graph::Lane;
 use crate::rounds::{DeviceRound, Slots};
@@ -13,11 +14,24 @@ use cudarc::driver::{CudaEvent, DeviceRepr, DriverError, result};
 use fmm_traits::{Error, Messages};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// What a message between two ranks holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// The address of an array in the same process.
+    Address,
+    /// The handle of an array of another process.
+    Handle,
+    /// Numbers.
+    Numbers,
+}
+
 /// The way from a device to the devices of other ranks.
 #[derive(Debug)]
 pub(crate) struct Link {
     device: Device,
     messages: Arc<dyn Messages>,
+    /// The form of messages between this rank and each rank.
+    forms: Vec<Form>,
     /// Contexts of other devices whose memory this device has asked to read.
     peers: Mutex<Vec<u64>>,
 }
@@ -28,8 +42,10 @@ impl Number for f64 {}
 impl Number for u32 {}
 impl Number for u64 {}
 
-/// Address, bytes, context and event of a [`Parcel`], as a message has them.
+/// Address, bytes, context and event of a [`Parcel`], as a message in the same process has them.
 type Sealed = [u64; 4];
+/// Bytes of a message with a handle: the handle, then the number of bytes of the array.
+const HANDLE_BYTES: usize = size_of::<Handle>() + size_of::<u64>();
 
 /// Number `k` of a message.
 fn word(message: &[u8], k: usize) -> u64 {
@@ -45,9 +61,60 @@ fn fits(found: usize, expected: usize) -> Result<(), Error> {
     Err(Error::Shape { array: "rows", found, expected, why })
 }
 
+/// For each rank, whether this process opens memory of that one: if both are on the same machine, and if all pairs of ranks
+/// on one machine can. All ranks call it together.
+fn opens(device: &Device, messages: &dyn Messages) -> Result<Vec<bool>, Error> {
+    let (me, here) = (messages.rank(), machine());
+    let parcel = Parcel::new(device, 1, Form::Handle).and_then(|parcel| Ok((parcel.seal(1)?, parcel)));
+    // Where there are no handles, the empty message says so.
+    let message = parcel.as_ref().map_or_else(|_| Vec::new(), |(sealed, _)| [&sealed[..], here.as_bytes()].concat());
+    let came = messages.give(message)?;
+    let mut failed = f64::from(u8::from(parcel.is_err()));
+    let mut opens = vec![false; came.len()];
+    for (rank, message) in came.iter().enumerate().filter(|(rank, _)| *rank != me) {
+        if let Some((sealed, there)) = message.split_at_checked(HANDLE_BYTES) {
+            opens[rank] = there == here.as_bytes() && !here.is_empty();
+            if opens[rank] && device.opened(&handle_in(sealed)).is_err() {
+                failed = 1.0;
+            }
+        }
+    }
+    messages.largest(std::slice::from_mut(&mut failed))?;
+    Ok(if failed == 0.0 { opens } else { vec![false; came.len()] })
+}
+
+/// The handle in a message.
+fn handle_in(message: &[u8]) -> Handle {
+    std::array::from_fn(|i| message[i])
+}
+
 impl Link {
-    pub fn new(device: &Device, messages: Arc<dyn Messages>) -> Self {
-        Link { device: device.clone(), messages, peers: Mutex::default() }
+    /// All ranks call it together.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn new(device: &Device, messages: Arc<dyn Messages>) -> Result<Self, Error> {
+        let forms = if messages.one_process() {
+            vec![Form::Address; messages.size()]
+        } else {
+            let opens = messages.found_out(&|| opens(device, &*messages))?;
+            opens.iter().map(|&opens| if opens { Form::Handle } else { Form::Numbers }).collect()
+        };
+        Ok(Link { device: device.clone(), messages, forms, peers: Mutex::default() })
+    }
+
+    /// The form of messages between this rank and another one.
+    pub fn form(&self, rank: usize) -> Form {
+        self.forms[rank]
+    }
+
+    /// The form of a message that all other ranks get: handles if all ranks are on one machine, else numbers. (Between threads,
+    /// addresses.)
+    fn form_of_all(&self) -> Form {
+        let mut others =
+            (0..self.forms.len()).filter(|&rank| rank != self.messages.rank()).map(|rank| self.forms[rank]);
+        let first = others.next().unwrap_or(Form::Numbers);
+        if others.all(|form| form == first) { first } else { Form::Numbers }
     }
 
     pub fn device(&self) -> &Device {
@@ -66,13 +133,19 @@ impl Link {
         order
     }
 
-    /// The bytes of the array that a message brings.
-    pub fn bytes_of(&self, message: &[u8]) -> Result<usize, Error> {
-        if !self.messages.one_process() {
-            return Ok(message.len());
+    /// The bytes of the array that a message of a form brings.
+    fn bytes_of(message: &[u8], form: Form) -> Result<usize, Error> {
+        match form {
+            Form::Address => {
+                fits(message.len(), size_of::<Sealed>())?;
+                Ok(word(message, 1) as usize)
+            }
+            Form::Handle => {
+                fits(message.len(), HANDLE_BYTES)?;
+                Ok(word(message, size_of::<Handle>() / size_of::<u64>()) as usize)
+            }
+            Form::Numbers => Ok(message.len()),
         }
-        fits(message.len(), size_of::<Sealed>())?;
-        Ok(word(message, 1) as usize)
     }
 
     /// A round in which each rank sends one row to each other rank.
@@ -85,18 +158,30 @@ impl Link {
         Ok(round)
     }
 
-    /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`: on the stream `lane` if messages hold
-    /// addresses, on the first if they hold the numbers.
+    /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`: on the first stream if the message
+    /// holds numbers, else on the stream `lane`.
     ///
     /// # Safety
     /// `to` has room for `bytes` bytes until the copy has run. The sender keeps its [`Parcel`] until then.
-    pub unsafe fn fetch(&self, message: &[u8], to: u64, bytes: usize, lane: Lane) -> Result<(), Error> {
-        fits(self.bytes_of(message)?, bytes)?;
-        if !self.messages.one_process() {
-            // SAFETY: as promised.
-            return unsafe { self.device.send(message, to, "rows of other ranks") };
-        }
+    pub unsafe fn fetch(
+        &self,
+        (message, form): (&[u8], Form),
+        (to, bytes): (u64, usize),
+        lane: Lane,
+    ) -> Result<(), Error> {
+        fits(Link::bytes_of(message, form)?, bytes)?;
         let failing = |e: DriverError| failed("a copy between devices", e);
+        match form {
+            Form::Address => {}
+            // SAFETY: as promised.
+            Form::Numbers => return unsafe { self.device.send(message, to, "rows of other ranks") },
+            Form::Handle => {
+                let from = self.device.opened(&handle_in(message))?;
+                let stream = self.device.stream(lane).cu_stream();
+                // SAFETY: the sender keeps the memory, and has written it.
+                return unsafe { result::memcpy_dtod_async(to, from, bytes, stream) }.map_err(failing);
+            }
+        }
         let [address, context, event] = [0, 2, 3].map(|k| word(message, k));
         let mine = self.device.context();
         mine.bind_to_thread().map_err(failing)?;
@@ -122,22 +207,22 @@ impl Link {
     pub fn gathered<T: Number>(&self, mine: &Buffer<T>, what: &str) -> Result<(Buffer<T>, Vec<usize>), Error> {
         let (device, messages, me) = (&self.device, self.messages(), self.messages.rank());
         let bytes = mine.len() * size_of::<T>();
-        let mut parcel = None;
-        let message = if messages.one_process() {
-            let parcel = parcel.insert(Parcel::new(device, bytes)?);
-            // SAFETY: the parcel has as many bytes.
-            unsafe { device.copy_bytes(mine.address(), parcel.address, bytes, what)? };
-            parcel.seal(bytes)?
-        } else {
+        let (mut parcel, form) = (None, self.form_of_all());
+        let message = if form == Form::Numbers {
             let mut numbers = vec![0u8; bytes];
             // SAFETY: the array has as many bytes.
             unsafe { device.receive(mine.address(), &mut numbers, what)? };
             numbers
+        } else {
+            let parcel = parcel.insert(Parcel::new(device, bytes, form)?);
+            // SAFETY: the parcel has as many bytes.
+            unsafe { device.copy_bytes(mine.address(), parcel.address, bytes, what)? };
+            parcel.seal(bytes)?
         };
         let came = messages.give(message)?;
         let count = |(rank, message): (usize, &Vec<u8>)| match rank == me {
             true => Ok(mine.len()),
-            false => Ok(self.bytes_of(message)? / size_of::<T>()),
+            false => Ok(Link::bytes_of(message, form)? / size_of::<T>()),
         };
         let counts = came.iter().enumerate().map(count).collect::<Result<Vec<usize>, Error>>()?;
         let mut all: Buffer<T> = device.alloc(counts.iter().sum(), what)?;
@@ -151,7 +236,7 @@ impl Link {
                     true => device.copy_into(mine.address(), &mut all, (first(rank), count), what),
                     false => {
                         let to = all.address() + (first(rank) * size_of::<T>()) as u64;
-                        self.fetch(message, to, count * size_of::<T>(), Lane::First)
+                        self.fetch((message, form), (to, count * size_of::<T>()), Lane::First)
                     }
                 }
             }
@@ -198,24 +283,29 @@ impl Link {
         let others: Vec<usize> = (0..messages.size()).filter(|&rank| rank != me).collect();
         let (mut parcels, mut sends) = (Vec::new(), Vec::new());
         for &rank in &others {
-            let message = if messages.one_process() {
-                let parcel = Parcel::new(device, bytes[rank])?;
-                fill(rank, parcel.address)?;
-                let message = parcel.seal(bytes[rank])?;
-                parcels.push(parcel);
-                message
-            } else {
-                self.bytes(bytes[rank], |address| fill(rank, address))?
-            };
-            sends.push((rank, message));
+            match self.form(rank) {
+                Form::Numbers => sends.push((rank, self.bytes(bytes[rank], |address| fill(rank, address))?)),
+                form => {
+                    let parcel = Parcel::new(device, bytes[rank], form)?;
+                    fill(rank, parcel.address)?;
+                    parcels.push((rank, parcel));
+                }
+            }
+        }
+        for (rank, parcel) in &parcels {
+            sends.push((*rank, parcel.seal(bytes[*rank])?));
         }
         let came = messages.swap(sends, &others)?;
-        let room = |message: &Vec<u8>| device.alloc::<u8>(self.bytes_of(message)?, what);
-        let room = came.iter().map(room).collect::<Result<Vec<_>, Error>>()?;
+        let room =
+            |(message, &rank): (&Vec<u8>, &usize)| device.alloc::<u8>(Link::bytes_of(message, self.form(rank))?, what);
+        let room = came.iter().zip(&others).map(room).collect::<Result<Vec<_>, Error>>()?;
         self.all_copied(parcels, || {
             self.in_turn(&others).into_iter().filter(|&k| room[k].len() > 0).try_for_each(|k| {
                 // SAFETY: there is room for the message; parcels live until all ranks have copied.
-                unsafe { self.fetch(&came[k], room[k].address(), room[k].len(), Lane::First) }
+                unsafe {
+                    let to = (room[k].address(), room[k].len());
+                    self.fetch((&came[k], self.form(others[k])), to, Lane::First)
+                }
             })
         })?;
         let mut room = room.into_iter();
@@ -232,16 +322,24 @@ pub(crate) struct Parcel {
     bytes: usize,
     /// After the last write.
     event: CudaEvent,
+    /// For a parcel that another process reads.
+    handle: Option<Handle>,
 }
 
 impl Parcel {
-    pub fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
-        let failing = |e: DriverError| failed("memory for rows of other ranks", e);
+    /// A parcel for messages of a form, which is not [`Form::Numbers`].
+    pub fn new(device: &Device, bytes: usize, form: Form) -> Result<Self, Error> {
+        let (failing, what) = (|e: DriverError| failed("memory for rows of other ranks", e), "rows of other ranks");
         let context = device.context();
         context.bind_to_thread().map_err(failing)?;
         let event = context.new_event(None).map_err(failing)?;
-        let address = device.alloc_for_others(bytes, "rows of other ranks")?;
-        Ok(Parcel { device: device.clone(), address, bytes, event })
+        if form != Form::Handle {
+            let address = device.alloc_for_others(bytes, what)?;
+            return Ok(Parcel { device: device.clone(), address, bytes, event, handle: None });
+        }
+        let address = device.alloc_for_processes(bytes, what)?;
+        let handle = device.handle_of(address).inspect_err(|_| device.free_for_processes(address))?;
+        Ok(Parcel { device: device.clone(), address, bytes, event, handle: Some(handle) })
     }
 
     /// Bytes for which there is room.
@@ -249,12 +347,16 @@ impl Parcel {
         self.bytes
     }
 
-    /// Enqueues the event, and returns the message that brings the first `bytes` bytes.
+    /// The message that brings the first `bytes` bytes. Enqueues the event; for another process, waits for it.
     pub fn seal(&self, bytes: usize) -> Result<Vec<u8>, Error> {
         let (_, context, stream) = self.device.staging();
+        let failing = |e: DriverError| failed("recording an event", e);
         // SAFETY: event and stream are live.
-        unsafe { result::event::record(self.event.cu_event(), stream.cu_stream()) }
-            .map_err(|e| failed("recording an event", e))?;
+        unsafe { result::event::record(self.event.cu_event(), stream.cu_stream()) }.map_err(failing)?;
+        if let Some(handle) = &self.handle {
+            self.event.synchronize().map_err(failing)?;
+            return Ok([&handle[..], &(bytes as u64).to_ne_bytes()].concat());
+        }
         let sealed: Sealed = [self.address, bytes as u64, context.cu_ctx() as u64, self.event.cu_event() as u64];
         Ok(sealed.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect())
     }
@@ -263,6 +365,9 @@ impl Parcel {
 impl Drop for Parcel {
     fn drop(&mut self) {
         // No rank reads it after the call in which it was sent; if that call failed, a rank may, but does not use the numbers.
-        self.device.free_for_others(self.address, self.bytes);
+        match self.handle {
+            None => self.device.free_for_others(self.address, self.bytes),
+            Some(_) => self.device.free_for_processes(self.address),
+        }
     }
 }

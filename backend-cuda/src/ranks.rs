@@ -5,7 +5,7 @@ use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::ends::Form;
 use crate::equivalent::DeviceScalar;
 use crate::graph::Lane;
-use crate::link::{Link, Parcel};
+use crate::link::{Form as MessageForm, Link, Parcel};
 use crate::lists::DeviceEdges;
 use crate::programs;
 use crate::rounds::{DeviceRound, DeviceRoutes, Receive, Routes, Slots};
@@ -13,7 +13,7 @@ use crate::tree::DevicePoints;
 use fmm_traits::{Error, Exchange, Precision};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Threads per block.
 const BLOCK: u32 = 256;
@@ -140,7 +140,7 @@ impl Ranks {
         let upload = |round| DeviceRound::upload(device, round);
         let rounds = exchange.rounds().iter().map(upload).collect::<Result<_, _>>()?;
         let after = DeviceEdges::upload(device, exchange.after())?;
-        let link = Link::new(device, exchange.messages());
+        let link = Link::new(device, exchange.messages())?;
         Ranks::new(link, (boxes, exchange.passing()), rounds, after, None)
     }
 
@@ -305,7 +305,7 @@ impl Ranks {
     /// Frees the messages of a kind when all ranks have read them. The device has copied those of other ranks.
     fn carried(&self, kind: Row) -> Result<(), Error> {
         self.wait()?;
-        self.packed.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, ..), _| *of != kind);
+        self.parcels().retain(|(of, ..), _| *of != kind);
         Ok(())
     }
 
@@ -388,22 +388,32 @@ impl Ranks {
         let mut to_others: Vec<_> = round.sends.iter().enumerate().filter(|(_, (to, _))| *to != me).collect();
         // The rank before this one fetches from it first.
         to_others.sort_by_key(|(_, (to, _))| (me + size - to) % size);
-        let mut sends = Vec::new();
+        let (mut sends, mut packed) = (Vec::new(), Vec::new());
         for (at, (to, slots)) in to_others {
-            let (bytes, pack) = ((way.bytes)([me, *to], slots.len()), |address| (way.pack)(*to, slots, address));
-            let message = match messages.one_process() {
-                true => self.packed((kind, k, at), bytes, pack)?,
-                false => self.link.bytes(bytes, pack)?,
-            };
-            sends.push((*to, message));
+            let (key, bytes) = ((kind, k, at), (way.bytes)([me, *to], slots.len()));
+            let pack = |address| (way.pack)(*to, slots, address);
+            match self.link.form(*to) {
+                MessageForm::Numbers => sends.push((*to, self.link.bytes(bytes, pack)?)),
+                form => {
+                    self.packed(key, (bytes, form), pack)?;
+                    match form {
+                        MessageForm::Address => sends.push((*to, self.sealed(key, bytes)?)),
+                        _ => packed.push((*to, key, bytes)),
+                    }
+                }
+            }
+        }
+        // A message to another process waits until it is written, so all are packed before.
+        for (to, key, bytes) in packed {
+            sends.push((to, self.sealed(key, bytes)?));
         }
         let from: Vec<usize> = others.iter().map(|(from, ..)| *from).collect();
         let came = messages.swap(sends, &from)?;
         self.link.in_turn(&from).into_iter().try_for_each(|k| {
-            let (message, to) = (&came[k], &arrays[k]);
+            let (message, to) = ((&came[k][..], self.link.form(from[k])), &arrays[k]);
             // SAFETY: the array has as many bytes; the sender keeps its parcel until all ranks have ended the
             // evaluation, and this rank waits for its streams before.
-            unsafe { self.link.fetch(message, to.address(), to.len(), lane) }
+            unsafe { self.link.fetch(message, (to.address(), to.len()), lane) }
         })
     }
 
@@ -416,24 +426,34 @@ impl Ranks {
         unsafe { self.link.device().launch(&self.functions, step.entry(precision), grid, BLOCK, &args) }
     }
 
-    /// Packs a message of so many bytes, and returns where it will be.
+    /// The parcels. A poisoned lock is fine: parcels are inserted whole.
+    fn parcels(&self) -> MutexGuard<'_, HashMap<(Row, usize, usize), Parcel>> {
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The message of a packed parcel.
+    fn sealed(&self, key: (Row, usize, usize), bytes: usize) -> Result<Vec<u8>, Error> {
+        self.parcels().get(&key).expect("packed before").seal(bytes)
+    }
+
+    /// Packs a parcel of so many bytes.
     fn packed(
         &self,
         key: (Row, usize, usize),
-        bytes: usize,
+        (bytes, form): (usize, MessageForm),
         pack: impl FnOnce(u64) -> Result<(), Error>,
-    ) -> Result<Vec<u8>, Error> {
-        // A poisoned lock is fine: parcels are inserted whole.
-        let mut all = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+    ) -> Result<(), Error> {
+        let mut all = self.parcels();
         if all.get(&key).is_some_and(|parcel| parcel.bytes() < bytes) {
             // Arrays of the caller in another precision. No rank reads the parcels of an evaluation that has ended.
             all.remove(&key);
         }
         let parcel = match all.entry(key) {
             std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
-            std::collections::hash_map::Entry::Vacant(free) => free.insert(Parcel::new(self.link.device(), bytes)?),
+            std::collections::hash_map::Entry::Vacant(free) => {
+                free.insert(Parcel::new(self.link.device(), bytes, form)?)
+            }
         };
-        pack(parcel.address)?;
-        parcel.seal(bytes)
+        pack(parcel.address)
     }
 }

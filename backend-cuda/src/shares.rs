@@ -190,7 +190,7 @@ pub(crate) fn share(
         drop(lists);
         lists = make(&tree, &Scope::Part { targets: targets(&cutter.cuts, me), messages: messages.clone() })?;
     }
-    let link = Link::new(&device, messages.clone());
+    let link = Link::new(&device, messages.clone())?;
     let (read, near) = (cutter.read(&link, &lists)?, cutter.near(&link, &lists)?);
     let own = cutter.own(&tree, [&read, &near])?;
     let multipoles = cutter.round(|reader, owner| own.slots(&cutter.owned(&read, reader, owner)?))?;

@@ -30,6 +30,8 @@ struct Inner {
     /// Held during a joint call.
     turn: Mutex<()>,
     heard: Mutex<Heard>,
+    /// [`Messages::found_out`].
+    found_out: Mutex<Option<Arc<[bool]>>>,
 }
 
 /// What a rank heard of others.
@@ -67,7 +69,7 @@ impl World {
     /// The ranks of a transport.
     pub fn new(comm: Arc<dyn Comm>) -> Self {
         let none = Heard { status: vec![None; comm.size()], lost: vec![None; comm.size()] };
-        World(Arc::new(Inner { comm, turn: Mutex::new(()), heard: Mutex::new(none) }))
+        World(Arc::new(Inner { comm, turn: Mutex::new(()), heard: Mutex::new(none), found_out: Mutex::default() }))
     }
     /// The number of this rank.
     pub fn rank(&self) -> usize {
@@ -380,6 +382,13 @@ impl Messages for World {
     }
     fn one_process(&self) -> bool {
         self.0.comm.one_process()
+    }
+    fn found_out(&self, ask: &dyn Fn() -> Result<Vec<bool>, Error>) -> Result<Arc<[bool]>, Error> {
+        let mut found = self.0.found_out.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.is_none() {
+            *found = Some(ask()?.into());
+        }
+        Ok(found.clone().unwrap_or_default())
     }
 }
 

@@ -83,6 +83,12 @@ pub trait Messages: Send + Sync + Debug {
     fn give(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, Error>;
     /// Whether all ranks are threads of this process, so that an address means the same to all of them.
     fn one_process(&self) -> bool;
+    /// A fact about each rank that the ranks find out together, once. The first call runs `ask`, on all ranks. Later calls
+    /// return what it returned.
+    ///
+    /// # Errors
+    /// Those of `ask`. The next call then asks again.
+    fn found_out(&self, ask: &dyn Fn() -> Result<Vec<bool>, Error>) -> Result<Arc<[bool]>, Error>;
 }
 
 /// What stages ask of the other ranks in an evaluation. All ranks call the same methods in the same order.

@@ -8,10 +8,19 @@ use fmm_traits::Policy;
 /// Prices of a far field on cores beside a near field on a GPU. Both run at the same time, so that the slower one is the
 /// price, and leaves have the best size if both take equally long (Hu, Gumerov & Duraiswami 2012, §III-B).
 pub(crate) struct HybridPrices<'a> {
-    pub cores: UnitCosts<'a>,
-    /// Number of cores.
-    pub threads: usize,
-    pub device: UnitCosts<'a>,
+    cores: UnitCosts<'a>,
+    /// Number of cores, the same on all ranks.
+    threads: usize,
+    device: UnitCosts<'a>,
+    source: String,
+}
+
+impl<'a> HybridPrices<'a> {
+    pub fn new(cores: UnitCosts<'a>, threads: usize, device: UnitCosts<'a>) -> Self {
+        let [of_cores, of_device] = [cores.source, device.source];
+        let source = if of_cores == of_device { of_cores.to_string() } else { format!("{of_cores} and {of_device}") };
+        HybridPrices { cores, threads, device, source }
+    }
 }
 
 /// Largest mean points per leaf that are considered.
@@ -29,6 +38,10 @@ impl HybridPrices<'_> {
         let of = |costs: &UnitCosts| costs.forecast_of_fields(parts, order, leaf, points);
         self.both(of(&self.cores), of(&self.device))
     }
+    fn prices(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> [f64; 2] {
+        let of = |costs: &UnitCosts| costs.price_of_fields(parts, order, mesh, points);
+        self.both(of(&self.cores), of(&self.device))
+    }
     /// Seconds of a sum whose fields take so many seconds.
     fn slower(&self, [far, near]: [f64; 2]) -> f64 {
         1e-9 * (self.cores.costs.evaluation + self.device.costs.evaluation) + far.max(near)
@@ -37,7 +50,7 @@ impl HybridPrices<'_> {
 
 impl Prices for HybridPrices<'_> {
     fn source(&self) -> &str {
-        self.cores.source()
+        &self.source
     }
 
     /// Cores compute direct sums.
@@ -48,11 +61,10 @@ impl Prices for HybridPrices<'_> {
     /// The size at which both fields take equally long, by bisection: near fields grow with the leaves, far fields shrink. A
     /// treecode has no M2L to balance, so it has the leaves that it has on cores.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
-        let alone = self.cores.occupancy(parts, order);
         if let Policy::Treecode { .. } = parts.policy {
-            return alone;
+            return self.cores.occupancy(parts, order);
         }
-        let [mut small, mut large] = [alone.min(LARGEST_LEAF), LARGEST_LEAF];
+        let [mut small, mut large] = [self.cores.smallest(parts), LARGEST_LEAF];
         for _ in 0..30 {
             let middle = (small * large).sqrt();
             let [far, near] = self.forecasts(parts, order, middle, POINTS);
@@ -66,8 +78,12 @@ impl Prices for HybridPrices<'_> {
     }
 
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
-        let of = |costs: &UnitCosts| costs.price_of_fields(parts, order, mesh, points);
-        self.slower(self.both(of(&self.cores), of(&self.device)))
+        self.slower(self.prices(parts, order, mesh, points))
+    }
+
+    /// Both fields together. Shares with equal parts of both are balanced; of the slower fields of boxes there is no sum.
+    fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
+        self.prices(parts, order, mesh, points).iter().sum()
     }
 }
 
@@ -87,14 +103,14 @@ mod tests {
         let (model, outputs) = (CostModel::default(), Outputs::POTENTIAL | Outputs::GRADIENT);
         let facts = AnyFamily::from(Laplace).facts(outputs).unwrap();
         let what = ("laplace", Precision::F32, outputs);
-        let prices = |threads| HybridPrices {
-            cores: model.of(what.0, what.1, what.2, &facts),
-            threads,
-            device: model.on_device(None, what, &facts),
+        let prices = |threads| {
+            let cores = model.of(what.0, what.1, what.2, &facts);
+            HybridPrices::new(cores, threads, model.on_device(None, what, &facts))
         };
         let parts = parts(&Variant::default(), Method::EquivalentDensities, 3, &facts.harmonic).unwrap();
         let leaf = |threads| prices(threads).occupancy(&parts, 6);
-        assert!(leaf(1) > leaf(8) && leaf(8) > prices(8).cores.occupancy(&parts, 6), "{} {}", leaf(1), leaf(8));
+        let alone = prices(8).cores.occupancy(&parts, 6);
+        assert!(leaf(1) > leaf(8) && leaf(8) > alone && alone > leaf(1 << 12), "{} {alone} {}", leaf(1), leaf(8));
         let [far, near] = prices(8).forecasts(&parts, 6, leaf(8), POINTS);
         assert!((far / near - 1.0).abs() < 1e-3, "{far} {near}");
         // Either neighbour is slower.

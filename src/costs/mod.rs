@@ -101,6 +101,10 @@ pub(crate) trait Prices {
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64;
     /// Seconds of a fast evaluation, from the counts of boxes and edges.
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
+    /// Work in a part of a tree, in seconds that add up over the parts.
+    fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
+        self.price(parts, order, mesh, points) - self.price(parts, order, &Mesh::default(), [0, 0])
+    }
 }
 
 /// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.

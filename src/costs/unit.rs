@@ -23,6 +23,12 @@ pub(crate) struct UnitCosts<'a> {
 }
 
 impl UnitCosts<'_> {
+    /// Smallest mean points per leaf.
+    pub fn smallest(&self, parts: &Parts) -> f64 {
+        let curves = parts.dim == 2 && parts.expansion == Expansion::Equivalent;
+        self.smallest_leaf[usize::from(!curves)]
+    }
+
     /// Costs of the far fields at order p: so many times those of one.
     fn far(&self, parts: &Parts, p: usize) -> OrderCosts {
         let (one, fields) = (self.far_field(parts, p), parts.fields() as f64);
@@ -66,9 +72,6 @@ impl UnitCosts<'_> {
     /// Boxes at its faces have fewer neighbours.
     fn multipole(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> [f64; 2] {
         let (costs, far) = (&self.costs, self.far(parts, order));
-        if far.m2l.is_infinite() {
-            return [f64::INFINITY, 0.0];
-        }
         let [n, m] = points.map(|k| k as f64);
         let leaves = (n.max(m) / leaf).max(1.0);
         let (side, dim) = (leaves.powf(1.0 / parts.dim as f64), parts.dim as i32);
@@ -76,7 +79,9 @@ impl UnitCosts<'_> {
         let across = ((6.0 - 8.0 / side).max(0.0).powi(dim) - near).max(0.0);
         let points = 0.5 * (n + m) * far.point;
         let pairs = near * (costs.leaves * leaves + costs.pair * n * m / leaves);
-        [points + leaves * (far.leaf + across * far.m2l), pairs].map(|x| 1e-9 * x)
+        // No finite costs: the cost model has none for the expansion.
+        let boxes = if far.m2l.is_infinite() { f64::INFINITY } else { far.leaf + across * far.m2l };
+        [points + leaves * boxes, pairs].map(|x| 1e-9 * x)
     }
 
     /// Seconds of the far field and of the near field of a fast evaluation, as in [`Prices::forecast`].
@@ -124,8 +129,7 @@ impl Prices for UnitCosts<'_> {
                 let near = 3f64.powi(parts.dim as i32);
                 let across = 6f64.powi(parts.dim as i32) - near;
                 let boxes = far.leaf + across * far.m2l + near * costs.leaves;
-                let curves = parts.dim == 2 && parts.expansion == Expansion::Equivalent;
-                (boxes / (near * costs.pair)).sqrt().max(self.smallest_leaf[usize::from(!curves)])
+                (boxes / (near * costs.pair)).sqrt().max(self.smallest(parts))
             }
         }
     }

@@ -35,17 +35,22 @@ pub(super) fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> Forecast {
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
     let leaf = if let Layout::Octree(_) = choice.layout { mean } else { choice.occupancy };
-    let counts = match &r.world {
-        Some(world) if choice.order.is_none() || !r.has_whole_trees() => {
-            memory::of_a_rank(seen.counts, world.size(), choice.order.map(|_| leaf))
+    // Where errors are measured on GPUs, each rank has the points of all for it.
+    let whole = r.has_whole_trees() && choice.order.is_some();
+    let (counts, keys) = match &r.world {
+        Some(_) if whole && r.order.is_none() => (seen.counts, 0),
+        Some(world) => {
+            let counts = memory::of_a_rank(seen.counts, world.size(), choice.order.map(|_| leaf));
+            (counts, if whole { memory::keys_of_all(seen.counts, seen.apart) } else { 0 })
         }
-        _ => seen.counts,
+        None => (seen.counts, 0),
     };
     let size = Size { counts, apart: seen.apart, order: choice.order, leaf, precision: r.precision };
-    match &choice.layout {
+    let forecast: Forecast = match &choice.layout {
         Layout::Pyramid { .. } => memory::in_the_plane(&choice.facts, &size).into(),
         Layout::Octree(parts) => r.backend.processor().memory(&choice.facts, &size, choice.threads, parts),
-    }
+    };
+    Forecast { bytes: forecast.bytes.max(keys), least: forecast.least.max(keys) }
 }
 
 /// Refuses a choice that cannot fit into the free memory.

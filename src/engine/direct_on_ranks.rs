@@ -109,7 +109,7 @@ impl Engine for DirectOnRanks {
         Some(RanksReport {
             ranks: self.world.size(),
             rank: self.world.rank(),
-            device: self.asked().0.backend.processor().number(),
+            device: self.asked().0.backend.processor().gpu(),
             exchange: "gather",
             owned_sources: self.own.len() / dim,
             owned_targets: self.n_targets,

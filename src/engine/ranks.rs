@@ -191,10 +191,9 @@ pub(super) fn work_of_boxes<'a>(
     lists: &'a Lists,
 ) -> impl Fn(&[u32]) -> f64 + 'a {
     let prices = request.backend.processor().prices(request, &choice.facts);
-    let nothing = prices.price(parts, order, &Mesh::default(), [0, 0]);
     move |boxes| {
         let (mesh, points) = Mesh::of_boxes(tree, lists, boxes);
-        prices.price(parts, order, &mesh, points) - nothing
+        prices.work(parts, order, &mesh, points)
     }
 }
 
@@ -318,7 +317,7 @@ impl Engine for Ranks {
         let of_rank = RanksReport {
             ranks: self.world.size(),
             rank: self.world.rank(),
-            device: processor.number(),
+            device: processor.gpu(),
             exchange: self.strategy.name(),
             owned_sources: owned[0],
             owned_targets: owned[1],

@@ -12,7 +12,7 @@ use crate::validate;
 use crate::variant::Translation;
 use backend_cuda::{DeviceArray, DeviceStream};
 use fmm_dist::World;
-use fmm_traits::{Error, Targets};
+use fmm_traits::{Error, Targets, cores};
 use std::time::Instant;
 
 impl Plan {
@@ -117,7 +117,10 @@ impl Plan {
         let start = Instant::now();
         let (request, mapped) = world.together(|| {
             agree(&request, &given, world)?;
-            let request = coordinates::resolve(request, &given);
+            let mut request = coordinates::resolve(request, &given);
+            let mut least = [request.threads.unwrap_or_else(cores) as u64];
+            world.reduce(&mut least, u64::min)?;
+            request.priced_threads = Some(least[0] as usize);
             let mapped = Mapped::of(&request, given)?;
             Ok((request, mapped))
         })?;

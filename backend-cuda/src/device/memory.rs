@@ -96,7 +96,7 @@ impl Device {
     }
 
     /// What `alloc` gets from the driver. If memory is short and `room` makes some, `alloc` asks again.
-    fn asked(
+    pub(super) fn asked(
         &self,
         alloc: impl Fn() -> Result<u64, DriverError>,
         room: impl FnOnce() -> Result<bool, Error>,

@@ -1,17 +1,20 @@
-//! One GPU: opening it, its streams and events. `memory`, `programs`, `launches` and `signature`
-//! have the rest.
+//! One GPU: opening it, its streams and events. `memory`, `processes`, `programs`, `launches` and `signature` have the
+//! rest.
 
 mod launches;
 mod ledger;
 mod memory;
+mod processes;
 mod programs;
 mod signature;
 
 pub(crate) use launches::{Arg, ByItem, MAX_WALKING_BLOCKS, blocks};
 pub(crate) use memory::Buffer;
+pub(crate) use processes::{Handle, machine};
 pub(crate) use programs::Functions;
 
 use self::ledger::Ledger;
+use self::processes::ForProcesses;
 use crate::compile::compiler;
 use crate::error::{failed, no_device};
 use crate::graph::{self, Graph, Lane};
@@ -81,6 +84,7 @@ struct Inner {
     shelves: Option<Arc<Shelves>>,
     /// Freed memory that other devices may read; `None` without a pool, so that an emulated device sees every array.
     for_others: Option<Shelves>,
+    for_processes: ForProcesses,
     ledger: Arc<Ledger>,
     staging: Staging,
     info: DeviceInfo,
@@ -154,6 +158,7 @@ impl Device {
             pool,
             shelves,
             for_others,
+            for_processes: ForProcesses::default(),
             ledger: Arc::default(),
             staging: Staging::default(),
             info,

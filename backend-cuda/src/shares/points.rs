@@ -128,7 +128,7 @@ impl Cutter {
             unsafe { leaves.kernels.threads("pack_points", n, &args) }
         };
         let bytes: Vec<usize> = sends.iter().map(|slots| BYTES_OF_A_POINT * slots.len()).collect();
-        let came = Link::new(device, points.messages().clone()).swapped(&bytes, pack)?;
+        let came = Link::new(device, points.messages().clone())?.swapped(&bytes, pack)?;
         let kept = DevicePoints::alloc(device, 3, leaves.kept)?;
         let mut receives = Vec::new();
         for (from, message) in came.into_iter().enumerate() {

@@ -37,7 +37,7 @@ impl Cutter {
         let bytes: Vec<usize> = mine.iter().map(|rows| rows.len() * size_of::<u32>()).collect();
         let tell =
             |to: usize, address: u64| take((&places).into(), mine[to].arg(), mine[to].len(), 0, Arg::address(address));
-        let came = Link::new(device, joint.messages().clone()).swapped(&bytes, tell)?;
+        let came = Link::new(device, joint.messages().clone())?.swapped(&bytes, tell)?;
         let mut sends = Vec::new();
         for (rank, message) in came.into_iter().enumerate() {
             let count = message.as_ref().map_or(bytes[rank], |message| message.len()) / size_of::<u32>();

@@ -32,6 +32,11 @@ fn yardstick(backend: BackendName) -> usize {
 /// Runs the sweep. Each row is written to the file as soon as it is measured. After an error, the rows before it are
 /// plotted.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
+    if args.cases.backend == BackendName::Hybrid {
+        return Err(Failure::Input(
+            "bench: rates are those of one processor, so it takes --backend cpu or cuda".into(),
+        ));
+    }
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
     let path = args.out.join("bench.csv");
     let mut csv = File::create(&path).map_err(|e| Failure::file(&path, e))?;

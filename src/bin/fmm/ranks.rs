@@ -1,6 +1,6 @@
 //! `fmm run` on several ranks, each with a piece of the points: threads of this process (`--ranks`), or processes.
 
-use crate::args::{ArraysName, ExchangeName, RunArgs};
+use crate::args::{ArraysName, BackendName, ExchangeName, RunArgs};
 use crate::failure::Failure;
 use crate::kernel;
 use crate::npy::part_of;
@@ -71,6 +71,12 @@ pub fn check(args: &RunArgs, ranks: usize, launched: bool) -> Result<(), Failure
     match &args.speeds {
         _ if (ranks > 1 || launched) && args.device_memory.is_some() => {
             wrong("--device-memory: several ranks take all their targets at once".into())
+        }
+        _ if ranks == 1
+            && args.backend == BackendName::Hybrid
+            && args.devices.as_ref().is_some_and(|d| d.len() > 1) =>
+        {
+            wrong("--devices: with --backend hybrid each rank has one GPU, so several need ranks".into())
         }
         _ if ranks == 1 && !launched && args.exchange.is_some() => {
             wrong("--exchange: one rank exchanges nothing; give --ranks".into())

@@ -127,7 +127,15 @@ impl Report {
         let order = p.order.map_or(String::new(), |o| format!(", order {o}"));
         let tolerance = p.tolerance.map_or("none".to_string(), |t| format!("{t:.0e}"));
         line("tolerance", format!("{tolerance}{order}, {}", p.precision));
-        line("machine", p.device.clone().unwrap_or(format!("{} threads, {}", p.threads, p.isa)));
+        let threads = format!("{} threads, {}", p.threads, p.isa);
+        line(
+            "machine",
+            match &p.device {
+                Some(device) if p.backend == "hybrid" => format!("{threads}, and {device}"),
+                Some(device) => device.clone(),
+                None => threads,
+            },
+        );
         for r in &p.devices {
             let (device, sends) = (r.device.unwrap_or_default(), format!("{} multipoles, {} bytes", r.rows, r.bytes));
             let points = format!("{} sources, {} ghosts", r.owned_sources, r.ghosts);

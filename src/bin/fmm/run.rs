@@ -110,14 +110,8 @@ impl Asked {
             builder = match (args.backend, &devices[..]) {
                 (BackendName::Cuda, _) => builder.backend(Cuda::devices(devices.iter().copied())),
                 // Of ranks, each takes a backend of its own.
-                (BackendName::Hybrid, [device, rest @ ..]) if rest.is_empty() || args.ranks > 1 => {
-                    builder.backend(kernel::backend_on(args.backend, *device))
-                }
-                (BackendName::Hybrid, _) => {
-                    let what = "--devices: with --backend hybrid each rank has one GPU, so several need --ranks";
-                    return Err(Failure::Input(what.into()));
-                }
-                (BackendName::Cpu, _) => {
+                (BackendName::Hybrid, [device, ..]) => builder.backend(kernel::backend_on(args.backend, *device)),
+                _ => {
                     let what = "--devices: these are GPUs, so it needs --backend cuda or hybrid";
                     return Err(Failure::Input(what.into()));
                 }

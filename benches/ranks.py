@@ -7,7 +7,7 @@
 Laplace, potential and gradient in f32, order 6. With arrays of the host there is one array, whose pieces go to the GPUs; with
 arrays of devices each GPU has a piece, `apply` is without transfers, and stages are not timed. `apply` is the median of seven evaluations; with arrays of
 the host, copies of strengths and sums between host and GPUs are included. `stages` is the sum of the times of the stages, each on its
-slowest GPU, from P2M to P2P, without the ways between the caller's order and the trees; P2P runs behind the far field
+slowest GPU, from P2M to P2P, without the ways between the caller's order and the trees; P2P runs after the far field
 (`--stages-apart`), so that times add up. Efficiency: weak, time of one GPU with as many points as each of several, over theirs; strong, time
 of one GPU with all points over that of several, by their number. `plan` is a first plan, `set_points` a
 plan with other points (the same, of several GPUs). `sends` are the bytes of multipoles and of strengths that
@@ -17,7 +17,7 @@ gets ranks.csv, with one row for each run.
 
 `model` is the time that a model of a network forecasts: the time of one GPU, shared out with the imbalance that was reported, plus
 what the busiest GPU sends, at the bandwidth of NVLink 4, and its messages, each with the time of a launch. Work and messages do
-not overlap in it.
+not overlap in it. With `--mpi` the counts of messages, ghosts and bytes are those of rank 0.
 """
 import argparse
 import csv

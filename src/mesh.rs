@@ -99,6 +99,17 @@ impl Mesh {
         }
     }
 
+    /// Children that a box with children could have, over those that it has on average: 1 for points that fill a volume, and
+    /// 1.6 for points on a surface in space. Of the pairs of boxes of two families of 2ᵈ, one in its square is there.
+    pub fn absent(&self, dim: usize) -> f64 {
+        let families = self.boxes.saturating_sub(self.leaves);
+        if families == 0 {
+            return 1.0;
+        }
+        let children = (self.boxes - 1) as f64 / families as f64;
+        ((1 << dim) as f64 / children.max(1.0)).max(1.0)
+    }
+
     /// The counts of some boxes of a tree of one of several ranks, with the sources and targets of their leaves.
     /// Sources of other ranks count, whether or not their points are here.
     pub fn of_boxes(tree: &Tree, lists: &Lists, boxes: &[u32]) -> (Mesh, [usize; 2]) {

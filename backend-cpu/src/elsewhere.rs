@@ -10,11 +10,13 @@ use std::time::Instant;
 /// The sums of each set of strengths, and the seconds that they took.
 type Sums = (Vec<Vec<f64>>, f64);
 
-/// Sums that are under way on another processor. A thread of their own waits for them, also if they are dropped.
+/// Near-field sums that another processor is computing. A separate thread waits for the sums. Dropping this value waits for that
+/// thread.
 pub(crate) struct Coming(Option<JoinHandle<Result<Sums, Error>>>);
 
 impl Coming {
-    /// Begins the sums of one or more sets of strengths, each with `count` arrays of `strengths`, in tree order.
+    /// Begins the sums. `strengths` has the sets one after the other, each of `count` arrays (one for each component) in tree
+    /// order.
     pub fn begin(near: &Arc<dyn NearField>, strengths: &[Vec<f64>], count: usize) -> Result<Self, Error> {
         let sets: Vec<Vec<f64>> = strengths.chunks_exact(count).map(rows).collect();
         let near = near.clone();
@@ -51,7 +53,7 @@ impl Drop for Coming {
     }
 }
 
-/// Arrays of components as rows of sources.
+/// One row for each source, made of one array for each component.
 fn rows(components: &[Vec<f64>]) -> Vec<f64> {
     if let [one] = components {
         return one.clone();

@@ -1,8 +1,8 @@
 //! Messages between ranks, from device memory to device memory.
 //!
-//! Between threads of one process a message holds the address of an array and an event that says that it is written. The
+//! Between threads of one process a message holds the address of an array and an event that says that the array is written. The
 //! array is copied from device to device, and no host waits for a device. Between processes of one machine a message holds a
-//! handle of the array, which is written when the message leaves. Between machines, and where devices cannot read each
+//! handle of the array. The sender waits until the array is written before it sends the handle. Between machines, and where devices cannot read each
 //! other, a message holds the numbers themselves.
 
 use crate::device::{Buffer, Device, Handle, machine};
@@ -61,8 +61,8 @@ fn fits(found: usize, expected: usize) -> Result<(), Error> {
     Err(Error::Shape { array: "rows", found, expected, why })
 }
 
-/// For each rank, whether this process opens memory of that one: if both are on the same machine, and if all pairs of ranks
-/// on one machine can. All ranks call it together.
+/// For each rank, whether this process opens memory of that one. True if both ranks are on one machine. All entries are false if
+/// any rank cannot open memory of another rank on its machine. All ranks call it together.
 fn opens(device: &Device, messages: &dyn Messages) -> Result<Vec<bool>, Error> {
     let (me, here) = (messages.rank(), machine());
     let parcel = Parcel::new(device, 1, Form::Handle).and_then(|parcel| Ok((parcel.seal(1)?, parcel)));
@@ -89,7 +89,7 @@ fn handle_in(message: &[u8]) -> Handle {
 }
 
 impl Link {
-    /// All ranks call it together.
+    /// Finds the form of messages to each rank. All ranks call it together.
     ///
     /// # Errors
     /// Those of other ranks.
@@ -313,8 +313,8 @@ impl Link {
     }
 }
 
-/// An array that other devices copy. Its memory does not come from the pool, which other devices cannot read without a
-/// grant.
+/// An array that other devices copy. Memory of the driver's pool would need a grant for each reading device, so a parcel has
+/// memory of its own.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     device: Device,

@@ -1,7 +1,7 @@
 //! Rounds of messages between ranks, on the device: which rows of an array go to each rank, and which come from each.
 //!
-//! A rank sends the rows of some *slots*, and puts the rows that come into other slots. The slots of a message have the
-//! same order at both ends.
+//! A *slot* is the number of a row in an array. A rank sends the rows of some slots, and writes the rows that arrive to slots of its
+//! own. Row k of a message is slot k of the list at either end.
 
 use crate::device::{Arg, Buffer, Device};
 use fmm_traits::{Error, Round};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// A processor that sums the near fields of plans on another processor.
 pub trait NearFields: Debug + Send + Sync {
-    /// The near field of `kernels` on a tree, by its P2P edges. Of a tree of several ranks, the sources that are ghosts count
-    /// like the others: their strengths come with the strengths.
+    /// The near field of `kernels` on a tree, by its P2P edges. On several ranks the sources of the tree include ghosts, and
+    /// [`NearField::sums`] gets the strengths of ghosts, too.
     ///
     /// # Errors
     /// Errors of the processor.
@@ -18,7 +18,8 @@ pub trait NearFields: Debug + Send + Sync {
 /// The near field of the points of a tree.
 pub trait NearField: Send + Sync {
     /// The sums over the near pairs, without the scale of the kernels: `strengths` (sources × strengths) → targets × values,
-    /// both in tree order. Waits for the sums. Calls from several threads wait for each other.
+    /// both in tree order. Returns when the sums are done. Calls from several threads run one after the
+    /// other.
     ///
     /// # Errors
     /// Errors of the processor.

@@ -83,8 +83,8 @@ pub trait Messages: Send + Sync + Debug {
     fn give(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, Error>;
     /// Whether all ranks are threads of this process, so that an address means the same to all of them.
     fn one_process(&self) -> bool;
-    /// A fact about each rank that the ranks find out together, once. The first call runs `ask`, on all ranks. Later calls
-    /// return what it returned.
+    /// The answer of `ask`, which has an entry for each rank. The first call runs `ask`, on all ranks. Later calls return the
+    /// same answer, whatever their `ask` is. Example: whether this process can open the device memory of each rank.
     ///
     /// # Errors
     /// Those of `ask`. The next call then asks again.

@@ -178,7 +178,7 @@ pub(super) fn device_costs(precision: Precision) -> Costs {
     let [pair, leaves, direct, evaluation] = table.fixed;
     let outputs = vec!["potential".to_string(), "gradient".to_string()];
     let (kernel, precision) = ("laplace".to_string(), precision.name().to_string());
-    let (equivalent, spherical) = (orders(&table.equivalent), orders(&table.spherical));
+    let (equivalent, spherical) = (orders(table.equivalent), orders(table.spherical));
     Costs { device: None, kernel, precision, outputs, pair, leaves, direct, evaluation, equivalent, spherical }
 }
 
@@ -187,19 +187,19 @@ struct DeviceTable {
     /// A pair of P2P, a pair of leaves, a pair of a direct sum, an evaluation of few points.
     fixed: [f64; 4],
     /// As [`EQUIVALENT_COSTS`].
-    equivalent: [[f64; 4]; 4],
+    equivalent: &'static [[f64; 4]],
     /// As [`EQUIVALENT_COSTS`], for spherical harmonics.
-    spherical: [[f64; 4]; 5],
+    spherical: &'static [[f64; 4]],
 }
 const DEVICE_F64: DeviceTable = DeviceTable {
     fixed: [0.00154, 0.704, 0.0013, 480000.0],
-    equivalent: [
+    equivalent: &[
         [4.0, 0.386, 6.94, 0.0929],
         [6.0, 0.606, 19.9, 0.322],
         [8.0, 0.962, 49.3, 0.754],
         [10.0, 1.41, 105.0, 1.66],
     ],
-    spherical: [
+    spherical: &[
         [4.0, 0.157, 2.29, 0.0916],
         [8.0, 0.253, 4.34, 0.279],
         [12.0, 0.47, 12.3, 1.67],
@@ -209,16 +209,18 @@ const DEVICE_F64: DeviceTable = DeviceTable {
 };
 const DEVICE_F32: DeviceTable = DeviceTable {
     fixed: [0.000833, 0.225, 0.0013, 379000.0],
-    equivalent: [
+    equivalent: &[
         [4.0, 0.303, 6.25, 0.0662],
         [6.0, 0.445, 17.0, 0.242],
         [8.0, 0.667, 38.7, 0.576],
         [10.0, 1.01, 72.1, 1.23],
     ],
-    spherical: [
+    spherical: &[
         [4.0, 0.144, 2.48, 0.0645],
         [8.0, 0.21, 4.41, 0.174],
         [12.0, 0.398, 9.62, 0.562],
+        // Rotations are unrolled up to order 12.
+        [13.0, 0.43, 11.5, 1.7],
         [16.0, 0.538, 18.5, 4.12],
         [24.0, 1.19, 48.0, 11.6],
     ],

@@ -25,7 +25,7 @@ impl<'a> HybridPrices<'a> {
 
 /// Largest mean points per leaf that are considered.
 const LARGEST_LEAF: f64 = 32_768.0;
-/// Number of points of the sum for which the size of leaves is found. It hardly matters: both fields grow with it.
+/// The size of leaves is computed for so many sources and targets. It would be about the same for another number.
 const POINTS: [usize; 2] = [1 << 20; 2];
 
 impl HybridPrices<'_> {
@@ -81,7 +81,7 @@ impl Prices for HybridPrices<'_> {
         self.slower(self.prices(parts, order, mesh, points))
     }
 
-    /// Both fields together. Shares with equal parts of both are balanced; of the slower fields of boxes there is no sum.
+    /// Far field plus near field. Work must be a sum over boxes, and the larger one of two fields is none.
     fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
         self.prices(parts, order, mesh, points).iter().sum()
     }

@@ -192,7 +192,14 @@ impl CostModel {
                 (Cow::Owned(scaled(costs(), half, facts, [operations; 2])), BUILT_IN)
             }
         };
-        UnitCosts { costs, source, facts, treecode_leaf: HARMONIC_TREECODE_LEAF, smallest_leaf: SMALLEST_LEAF }
+        UnitCosts {
+            costs,
+            source,
+            facts,
+            treecode_leaf: HARMONIC_TREECODE_LEAF,
+            smallest_leaf: SMALLEST_LEAF,
+            by_families: false,
+        }
     }
 
     /// Whether there are measured costs of a GPU.
@@ -217,7 +224,14 @@ impl CostModel {
             (None, Some(costs)) => (Cow::Owned(scaled(costs.clone(), 1.0, facts, operations)), named(costs)),
             (None, None) => (Cow::Owned(scaled(device_costs(precision), 1.0, facts, operations)), BUILT_IN),
         };
-        UnitCosts { costs, source, facts, treecode_leaf: TREECODE_LEAF, smallest_leaf: SMALLEST_DEVICE_LEAF }
+        UnitCosts {
+            costs,
+            source,
+            facts,
+            treecode_leaf: TREECODE_LEAF,
+            smallest_leaf: SMALLEST_DEVICE_LEAF,
+            by_families: true,
+        }
     }
 
     fn case(&self, device: Option<&str>, kernel: &str, precision: Precision, outputs: Outputs) -> Option<&Costs> {

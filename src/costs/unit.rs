@@ -20,6 +20,8 @@ pub(crate) struct UnitCosts<'a> {
     pub treecode_leaf: f64,
     /// Smallest mean points per leaf: for equivalent densities in the plane, and for all else.
     pub smallest_leaf: [f64; 2],
+    /// Whether M2L of lattices transforms and multiplies the spectra of whole families, absent children included.
+    pub by_families: bool,
 }
 
 impl UnitCosts<'_> {
@@ -97,8 +99,9 @@ impl UnitCosts<'_> {
         let (costs, far) = (&self.costs, self.far(parts, order));
         let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
         let near = costs.pair * mesh.near_pairs as f64 + costs.leaves * mesh.edges.p2p as f64;
-        let far = locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)
-            + far.m2l * mesh.edges.m2l as f64
+        let absent = if self.by_families && parts.lattice(order).is_some() { mesh.absent(parts.dim) } else { 1.0 };
+        let far = locals * (0.5 * far.point * (n + m) as f64 + absent * far.leaf * mesh.leaves as f64)
+            + absent.powi(2) * far.m2l * mesh.edges.m2l as f64
             + costs.pair * pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
         [far, near].map(|x| 1e-9 * x)
     }
@@ -140,5 +143,52 @@ impl Prices for UnitCosts<'_> {
 
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
         self.whole(self.price_of_fields(parts, order, mesh, points))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::CostModel;
+    use crate::mesh::Edges;
+    use crate::parts::parts;
+    use crate::request::Method;
+    use crate::variant::Variant;
+    use fmm_families::AnyFamily;
+    use fmm_kernels::Laplace;
+    use fmm_traits::{Outputs, Precision};
+
+    /// On a GPU, absent children of families cost as much as those that are there.
+    #[test]
+    fn m2l_on_a_surface_costs_more_for_an_edge() {
+        let (model, outputs) = (CostModel::default(), Outputs::POTENTIAL | Outputs::GRADIENT);
+        let facts = AnyFamily::from(Laplace).facts(outputs).unwrap();
+        let device = model.on_device(None, ("laplace", Precision::F32, outputs), &facts);
+        let cores = model.of("laplace", Precision::F32, outputs, &facts);
+        let of = |method| parts(&Variant::default(), method, 3, &facts.harmonic).unwrap();
+        let mesh = |boxes, leaves| Mesh {
+            boxes,
+            leaves,
+            edges: Edges { m2l: 1 << 20, ..Edges::default() },
+            ..Mesh::default()
+        };
+        // Eight children of each box, and eight of the root but four of each other box.
+        let (volume, surface) = (mesh(1 + 8 + 64 + 512, 512), mesh(1 + 8 + 32 + 128, 128));
+        assert_eq!((volume.absent(3), mesh(1, 1).absent(3)), (1.0, 1.0));
+        let absent = surface.absent(3);
+        assert!((absent - 8.0 * 41.0 / 168.0).abs() < 1e-12);
+        for (costs, method, factor) in [
+            (&device, Method::EquivalentDensities, absent),
+            (&device, Method::SphericalHarmonics, 1.0),
+            (&cores, Method::EquivalentDensities, 1.0),
+        ] {
+            let (parts, order) = (of(method), 6);
+            let far = costs.far(&parts, order);
+            let price = |mesh| costs.price_of_fields(&parts, order, mesh, [0, 0])[0];
+            let expected = 1e-9 * (factor * far.leaf * 128.0 + factor.powi(2) * far.m2l * (1 << 20) as f64);
+            assert!((price(&surface) / expected - 1.0).abs() < 1e-12, "{method:?}");
+            let expected = 1e-9 * (far.leaf * 512.0 + far.m2l * (1 << 20) as f64);
+            assert!((price(&volume) / expected - 1.0).abs() < 1e-12, "{method:?}");
+        }
     }
 }

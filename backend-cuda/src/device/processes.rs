@@ -1,7 +1,7 @@
 //! Device memory that other processes of this machine read.
 //!
 //! A process gives out a handle of its memory, and another one opens it: the memory then has an address there. The driver
-//! forbids to free memory that is open elsewhere, and a process does not know when another one has closed it. So such memory
+//! forbids freeing memory that is open elsewhere, and a process does not know when another one has closed it. So such memory
 //! is never given back to the driver while the process lives, but taken again for later messages, and what was opened stays
 //! open.
 
@@ -14,7 +14,7 @@ use std::fs::read_to_string;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The driver gives out memory in blocks of so many bytes. A handle is that of a whole block.
+/// The driver gives out memory in blocks of two megabytes. A handle is that of a whole block.
 const BLOCK_BYTES: usize = 2 << 20;
 
 /// The name of some memory in other processes.
@@ -27,6 +27,7 @@ pub(super) struct ForProcesses {
     free: Mutex<BTreeSet<(usize, u64)>>,
     /// Bytes at each address, in use or not.
     rooms: Mutex<HashMap<u64, usize>>,
+    /// Addresses here of memory of other processes.
     opened: Mutex<HashMap<Handle, u64>>,
 }
 
@@ -41,14 +42,15 @@ fn room(bytes: usize) -> usize {
     bytes.max(BLOCK_BYTES).next_power_of_two()
 }
 
-/// What processes have in common that run on the same machine.
+/// The boot id of this machine: the same for all its processes; empty if unknown.
 pub(crate) fn machine() -> String {
     read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 impl Device {
     /// Uninitialised memory for a message of `bytes` bytes that another process reads: an address for
-    /// [`free_for_processes`](Device::free_for_processes). The smallest that is free, or new memory.
+    /// [`free_for_processes`](Device::free_for_processes). Takes the smallest free block that is
+    /// large enough, or allocates one.
     pub(crate) fn alloc_for_processes(&self, bytes: usize, what: &str) -> Result<u64, Error> {
         let (ours, room) = (&self.inner.for_processes, room(bytes));
         let mut free = locked(&ours.free);

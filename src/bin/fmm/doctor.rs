@@ -26,7 +26,7 @@ pub fn doctor() -> Result<(), Failure> {
             let version = |v: (i32, i32)| format!("{}.{}", v.0, v.1);
             line("CUDA driver", version((gpu.driver / 1000, gpu.driver % 1000 / 10)));
             line("NVRTC", version(gpu.compiler));
-            line("backends", "cpu, cuda".to_string());
+            line("backends", "cpu, cuda, hybrid".to_string());
         }
         Err(e) => {
             line("GPU", e.to_string());

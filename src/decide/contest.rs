@@ -206,7 +206,10 @@ impl<F: Field> Contest<'_, F> {
         }
         let Waiting { candidate, pause } = next;
         match search(self.field, &candidate, rivals, pause, &mut self.spent) {
-            Ok(Ended::Found(tried)) => self.keep_better(tried),
+            Ok(Ended::Found(tried)) => {
+                self.look_at_boxes(&tried.decision);
+                self.keep_better(tried);
+            }
             Ok(Ended::Lost) => self.outbid_by_direct |= rivals.direct.is_some(),
             Ok(Ended::Paused { order, pause }) => {
                 let candidate = self.field.at(&candidate, order);
@@ -264,6 +267,16 @@ impl<F: Field> Contest<'_, F> {
         let outbid = rivals.outbid(candidate.seconds, measuring);
         self.outbid_by_direct |= outbid && rivals.direct.is_some();
         outbid
+    }
+
+    /// Lowers the forecasts of waiting candidates to their prices on boxes that are known. Forecasts assume points that fill a
+    /// cube; boxes of points on a surface have fewer edges.
+    fn look_at_boxes(&mut self, of: &Decided<F>) {
+        for waiting in self.waiting.iter_mut().filter(|w| w.pause.is_none()) {
+            if let Some(seconds) = self.field.on_boxes(&waiting.candidate, of) {
+                waiting.candidate.seconds = waiting.candidate.seconds.min(seconds);
+            }
+        }
     }
 
     fn keep_better(&mut self, tried: Tried<Decided<F>>) {

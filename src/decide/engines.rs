@@ -55,6 +55,15 @@ impl<'a> Field for &'a Engines<'a> {
         measurement(self.request, self.task, candidate, order, evaluation, (self.ends.seen, levels))
     }
 
+    fn on_boxes(&self, candidate: &Candidate, of: &Decision) -> Option<f64> {
+        let (Layout::Octree(parts), Layout::Octree(other)) = (&candidate.layout, &of.choice.layout) else {
+            return None;
+        };
+        let same =
+            candidate.method != Method::Direct && of.choice.method != Method::Direct && parts.policy == other.policy;
+        same.then(|| price(self.request, self.task, candidate, candidate.first, &of.mesh, self.ends.seen))
+    }
+
     fn place(&self, candidate: &Candidate) -> Result<OnEngine<'a>, Error> {
         let (r, seen) = (self.request, self.ends.seen);
         let choice = choice(r, self.task, candidate, candidate.first, seen);

@@ -18,6 +18,14 @@ pub(super) trait Field {
     /// levels of the tree; `None` stands for that of points that fill a cube evenly. If the caller has given the order,
     /// nothing is measured, and the result is 0.
     fn measurement(&self, candidate: &Candidate, order: usize, evaluation: f64, levels: Option<usize>) -> f64;
+    /// Seconds of an evaluation of a candidate on the boxes of another one, which was tried; `None` if it would not have such
+    /// boxes.
+    fn on_boxes(&self, _candidate: &Candidate, _of: &Decided<Self>) -> Option<f64>
+    where
+        Self: Sized,
+    {
+        None
+    }
     /// Builds the boxes of a candidate.
     fn place(&self, candidate: &Candidate) -> Result<Self::Attempt, Error>;
 

@@ -382,17 +382,7 @@ mod tests {
     fn one_edge_between_roots_is_a_direct_sum() {
         let p = CloudKind::Uniform.points(300, 1);
         let tree = build(&p, None, &BuildOptions { ncrit: Some(10), ..Default::default() }).unwrap();
-        let none = || fmm_traits::Edges::none(tree.len());
-        let mut lists = Lists {
-            p2m: none(),
-            m2m: none(),
-            m2l: none(),
-            p2l: none(),
-            l2l: none(),
-            m2p: none(),
-            l2p: none(),
-            p2p: none(),
-        };
+        let mut lists = Lists::none(tree.len());
         lists.p2p.starts[1..].fill(1);
         lists.p2p.sources.push(0);
         assert_eq!(wrong_pairs(&tree, &lists, 9), []);

@@ -8,7 +8,7 @@ use crate::lists::DeviceLists;
 use crate::plan::{Carrier, Plan};
 use crate::ranks::Ranks;
 use crate::tree::{DevicePoints, DeviceTree};
-use fmm_traits::{Edges, Error, Kernels, Lists, NearField, NearFields, Points, Precision, Shared, Tree};
+use fmm_traits::{Error, Kernels, Lists, NearField, NearFields, Points, Precision, Shared, Tree};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A device that sums near fields.
@@ -43,17 +43,7 @@ impl NearOnDevice {
         let alone = |shared: &Arc<Shared>| Arc::new(Shared { exchange: None, ..Shared::clone(shared) });
         let boxes = Tree { shared: tree.shared.as_ref().map(alone), ..tree.clone() };
         let boxes = DeviceTree::with_points(device, &boxes, sources, targets)?;
-        let none = || Edges::none(tree.len());
-        let near = Lists {
-            p2m: none(),
-            m2m: none(),
-            m2l: none(),
-            p2l: none(),
-            l2l: none(),
-            m2p: none(),
-            l2p: none(),
-            p2p: lists.p2p.clone(),
-        };
+        let near = Lists { p2p: lists.p2p.clone(), ..Lists::none(tree.len()) };
         let plan = Plan::<T, T>::of(&kernels, 0, Carrier::Nothing, boxes, DeviceLists::upload(device, &near)?)?;
         Ok(Arc::new(Alone(Mutex::new(plan))))
     }

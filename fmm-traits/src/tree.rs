@@ -286,6 +286,12 @@ pub struct Lists {
 }
 
 impl Lists {
+    /// No edges, for `boxes` boxes.
+    pub fn none(boxes: usize) -> Self {
+        let none = || Edges::none(boxes);
+        let (p2m, m2m, m2l, p2l) = (none(), none(), none(), none());
+        Lists { p2m, m2m, m2l, p2l, l2l: none(), m2p: none(), l2p: none(), p2p: none() }
+    }
     /// The eight kinds with their names, in the order of the driver.
     pub fn kinds(&self) -> [(&'static str, &Edges); 8] {
         [

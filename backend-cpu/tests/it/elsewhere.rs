@@ -6,7 +6,7 @@ use fmm_families::Expansion;
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_kernels::{Gravity, Laplace, Stokes};
-use fmm_traits::{Edges, Error, Kernels, Lists, NearField, NearFields, Points, Precision, Stage, Tree};
+use fmm_traits::{Error, Kernels, Lists, NearField, NearFields, Points, Precision, Stage, Tree};
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,10 +28,7 @@ impl NearFields for Other {
             |points: &Points| Arc::new(Points { order: (0..points.len() as u32).collect(), ..points.clone() });
         let sources = in_tree_order(&tree.sources);
         let targets = if tree.same_points() { sources.clone() } else { in_tree_order(&tree.targets) };
-        let none = || Edges::none(tree.len());
-        let (m2l, p2l, m2p) = (none(), none(), none());
-        let (p2m, m2m, l2l, l2p) = (none(), none(), none(), none());
-        let near = Lists { p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p: lists.p2p.clone() };
+        let near = Lists { p2p: lists.p2p.clone(), ..Lists::none(tree.len()) };
         let solver = self.0.as_ref().map(|make| make(Tree { sources, targets, ..tree.clone() }, near));
         Ok(Arc::new(OtherPlaced { solver, scale: kernels.scale }))
     }

@@ -100,7 +100,7 @@ pub(crate) fn name(of: &OutputColumns) -> &'static str {
 }
 
 /// Gives an array, all of whose numbers will be written, a length. The system makes the pages of a new array when they are
-/// first written, by all threads at once; to extend an array would write its pages by one.
+/// first written, by all threads at once. To extend an array would write its pages by one thread.
 pub(crate) fn set_len<T: Number>(array: &mut Vec<T>, len: usize) {
     if array.len() != len {
         *array = vec![T::default(); len];

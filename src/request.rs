@@ -75,7 +75,8 @@ pub struct Cuda {
 /// Duraiswami 2012, §III-B). Points and strengths are arrays of the host. Leaves are so large that both take equally long, by
 /// the forecast of the cost model.
 ///
-/// A GPU that computes everything ([`Cuda`]) is faster on all machines where both were measured. Kernels of the plane with Laurent series are refused by [`Error::Unsupported`], and direct sums run on the cores.
+/// A GPU that computes everything ([`Cuda`]) is faster on all machines where both were measured. Direct sums run on the
+/// cores. Kernels of the plane with Laurent series are refused by [`Error::Unsupported`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hybrid {
     /// The cores.
@@ -109,7 +110,8 @@ impl Devices {
 impl Cuda {
     /// Several devices of this machine, by number, as one backend. A plan shares out its sums among them; points,
     /// strengths and sums are arrays of the host, whole and in the caller's order. Each device has the boxes
-    /// of the tree of all points, keeps the points of its share, and sums at a share of the targets. Method and order are those of one device.
+    /// of the tree of all points, keeps the points of its share, and sums at a share of the targets. Method and order are
+    /// those of one device.
     ///
     /// With equivalent densities and interpolation the sums have the bits of a plan on one device. Spherical harmonics,
     /// and other sums by dense translations, agree to rounding, because a device cuts these sums into parts by the number

@@ -1,5 +1,6 @@
 //! Table III: one node whose GPUs sum near fields while its cores translate.
 
+use super::ORDER;
 use fmm::ranks::{World, threads};
 use fmm::{Backend, Cpu, Cuda, Error, Fmm, Hybrid, Laplace, Method, Output, Outputs, Precision, Stage, Targets, demo};
 
@@ -24,8 +25,6 @@ const THEIRS: [Row; 5] = [
     Row { n: 1 << 24, cores: [8.98, 1.08], region: [8.98, 9.23], potential: [10.08, 5.74], force: [10.75, 10.00] },
 ];
 
-/// Their truncation number.
-const ORDER: usize = super::ORDER;
 /// Evaluations of which the fastest counts.
 const REPEAT: usize = 3;
 

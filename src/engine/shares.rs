@@ -56,9 +56,7 @@ impl Shares {
     fn works(&self, order: usize) -> Works {
         let (r, c) = self.inner.asked();
         let prices = r.backend.processor().prices(r, &c.facts);
-        let price = |mesh: &Mesh, points| prices.price(&self.parts, order, mesh, points);
-        let nothing = price(&Mesh::default(), [0, 0]);
-        let of = |mesh: Mesh, points| (price(&mesh, points) - nothing) / MANY as f64;
+        let of = |mesh: Mesh, points| prices.work(&self.parts, order, &mesh, points) / MANY as f64;
         let edges = |edges: Edges| Mesh { edges, ..Mesh::default() };
         Works {
             pair: of(Mesh { near_pairs: MANY as u64, ..Mesh::default() }, [0, 0]),

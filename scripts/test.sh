@@ -19,7 +19,7 @@ tests() {
         tests "$@"
     else
         status=0
-        tests --workspace --lib --bins --tests || status=$?
+        tests --workspace --tests || status=$?
         tests --workspace --doc || status=$?
         exit "$status"
     fi

@@ -106,7 +106,7 @@ fn combinations(n: usize, every: usize, ranks: &[&[usize]]) {
 
 #[test]
 fn a_choice_is_that_of_one_rank() {
-    combinations(8000, 7, &[&[2, 5], &[3], &[8]]);
+    combinations(8000, 11, &[&[2, 5], &[3], &[8]]);
 }
 
 /// All combinations, on all numbers of ranks: minutes.

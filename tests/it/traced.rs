@@ -2,7 +2,7 @@
 //! options of the command.
 
 use crate::cli::{fmm, json, refused};
-use crate::{both, difference, direct, fast, strengths, uniform};
+use crate::{both, difference, direct, fast, in_turn, strengths, uniform};
 use fmm::{
     AnyFamily, Error, Fmm, Laplace, Member, Method, Outputs, Precision, SelfInteraction, Stokes, Targets, Traced,
     Yukawa, catalog,
@@ -178,7 +178,7 @@ fn caches_tell_kernels_apart() {
 #[test]
 fn every_kernel_of_the_catalog_is_summed() {
     let x = uniform(1500, 7);
-    for name in catalog::names() {
+    for (turn, name) in catalog::names().enumerate() {
         let kernel = catalog::kernel(name).unwrap();
         if kernel.dim() == 2 {
             continue;
@@ -192,14 +192,15 @@ fn every_kernel_of_the_catalog_is_summed() {
         ];
         assert_eq!(fmm_traits::facts::check(&members, &k.params, 1.0), Ok(()), "{name}");
         let q = strengths(1500 * k.near.strengths, 8);
-        let exact = plain(&k.near, &k.params, &x, &x, &q, !k.include_self);
+        // The interpreter sums one pair at a time: at some of the points.
+        let exact = plain(&k.near, &k.params, &x[..3 * 150], &x, &q, !k.include_self);
         let count = k.columns[0].columns.len();
-        for tolerance in [1e-3, 1e-6] {
+        for (_, tolerance) in [1e-3, 1e-6].into_iter().enumerate().filter(|(t, _)| in_turn(turn + t, 2)) {
             let plan =
                 Fmm::new(kernel.clone()).outputs(outputs).tolerance(tolerance).plan(&x, Targets::Sources).unwrap();
             let out = plan.apply(&q).unwrap();
             let potential: Vec<f64> = exact.chunks(k.near.values).flat_map(|row| row[..count].to_vec()).collect();
-            let e = difference(out.get(Outputs::POTENTIAL), &potential);
+            let e = difference(&out.get(Outputs::POTENTIAL)[..potential.len()], &potential);
             assert!(e <= tolerance, "{name} {tolerance:e}: {e:e} by {}", plan.describe().method);
         }
         // Laplacians in closed form are those by differentiation.

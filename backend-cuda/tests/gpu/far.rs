@@ -411,6 +411,9 @@ fn incomplete(device: &Device) {
 fn stages(device: &Device) {
     stages_of(device, &Laplace, CloudKind::Clustered, false);
     stages_of(device, &Laplace, CloudKind::Plummer, true);
+    // Children and whole directions that are not there.
+    stages_of(device, &Laplace, CloudKind::Sphere, false);
+    stages_of(device, &Laplace, CloudKind::Plane, true);
     stages_of(device, &Yukawa { kappa: 2.0 }, CloudKind::Clustered, true);
     stages_of(device, &LaplaceMixed, CloudKind::Clustered, true);
     stages_of(device, &StokesPressure { mu: 0.7 }, CloudKind::Plummer, true);

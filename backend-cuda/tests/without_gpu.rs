@@ -44,21 +44,16 @@ fn for_sm_90(program: &Program) -> Result<Compiled, Error> {
     compile(program, (9, 0))
 }
 
-/// Whether case `k` of a table runs: one in three, or all with the variable `FMM_EVERY_CASE` (CONTRIBUTING.md).
-fn in_turn(k: usize) -> bool {
-    k.is_multiple_of(3) || std::env::var_os("FMM_EVERY_CASE").is_some()
-}
-
 /// Programs by name; members that several families share appear once.
 #[derive(Default)]
 struct Programs(BTreeMap<String, Program>);
 
 impl Programs {
-    /// Calls `work` with one name and program in three. Two threads share the work of the compiler. Beside each other are
-    /// the two precisions of a stage, so that a step of three takes both.
-    fn each(&self, work: impl Fn(&str, &Program) + Sync) {
-        let chosen = self.0.iter().enumerate().filter(|(k, _)| in_turn(*k)).map(|(_, program)| program);
-        let (all, work) = (&chosen.collect::<Vec<_>>(), &work);
+    /// Calls `work` with one name and program in `parts`, or with all if the variable `FMM_EVERY_CASE` is set
+    /// (CONTRIBUTING.md). Two threads share the work of the compiler.
+    fn one_in(&self, parts: usize, work: impl Fn(&str, &Program) + Sync) {
+        let parts = if std::env::var_os("FMM_EVERY_CASE").is_some() { 1 } else { parts };
+        let (all, work) = (&self.0.iter().step_by(parts).collect::<Vec<_>>(), &work);
         std::thread::scope(|scope| {
             for first in 0..2 {
                 scope.spawn(move || all.iter().skip(first).step_by(2).for_each(|(name, program)| work(name, program)));
@@ -118,9 +113,8 @@ fn every_program_compiles_for_sm_90() {
 fn the_transforms_of_every_order_compile_for_sm_90() {
     let in_space = (3..=16).map(Lattice::surface).chain((3..=12).map(Lattice::volume));
     let in_plane = [3, 6, 11, 16].into_iter().flat_map(|p| [Lattice::surface(p), Lattice::volume(p)]);
-    for (k, lattice) in in_space.chain(in_plane.map(Lattice::in_plane)).enumerate() {
-        let both = [dft_program::<f32>(lattice), dft_program::<f64>(lattice)];
-        for (_, program) in both.into_iter().enumerate().filter(|(precision, _)| in_turn(2 * k + precision)) {
+    for lattice in in_space.chain(in_plane.map(Lattice::in_plane)) {
+        for program in [dft_program::<f32>(lattice), dft_program::<f64>(lattice)] {
             let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
             // A few numbers are spilled outside the sums.
             let most = if lattice == Lattice::volume(12) { 256 } else { 96 };
@@ -232,7 +226,8 @@ fn every_stage_of_every_kernel_compiles_for_sm_90() {
     programs.family(&StokesPressure { mu: 1.0 });
     programs.family(&Stresslet { mu: 1.0 });
     assert!(programs.0.len() >= 2 * 3 * 7 * 3, "{:?}", programs.0.keys());
-    programs.each(compile_without_spilling);
+    // A kernel has three numbers of values in two precisions. A step of five takes all six in turn.
+    programs.one_in(5, compile_without_spilling);
 }
 
 /// Compiles a program and checks that few registers spill.
@@ -288,7 +283,8 @@ fn kernels_made_at_run_time_compile_for_sm_90() {
             programs.kernels(&Traced::parse(text).unwrap().kernels(outputs).unwrap());
         }
     }
-    programs.each(|name, program| {
+    // A step of three takes each stage, in both precisions where it has more than four programs.
+    programs.one_in(3, |name, program| {
         let Compiled { cubin, log } = for_sm_90(program).unwrap_or_else(|e| panic!("{e}"));
         assert!(!cubin.is_empty() && !log.contains("warning"), "{name}:\n{log}");
     });

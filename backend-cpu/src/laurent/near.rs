@@ -203,20 +203,9 @@ impl<K: Analytic, D: Kernel, const BOTH: bool> Vectorized for Pairs<'_, K, D, BO
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self) {
-        let n = self.targets.at[0].len();
         // As many targets at once as the registers can hold, with their strengths and sums.
-        let rows = if BOTH || D::DERIVED > 0 { 2 } else { 4 };
-        let mut i = 0;
-        while i + rows <= n {
-            match (rows, self.rough) {
-                (2, true) => self.rows::<S, 2, true>(i),
-                (2, false) => self.rows::<S, 2, false>(i),
-                (_, true) => self.rows::<S, 4, true>(i),
-                (_, false) => self.rows::<S, 4, false>(i),
-            }
-            i += rows;
-        }
-        for i in i..n {
+        let done = if const { BOTH || D::DERIVED > 0 } { self.groups::<S, 2>() } else { self.groups::<S, 4>() };
+        for i in done..self.targets.at[0].len() {
             self.rows::<S, 1, false>(i);
         }
     }
@@ -230,18 +219,38 @@ impl<K: Analytic, D: Kernel, const BOTH: bool> Pairs<'_, K, D, BOTH> {
         adds(K::VALUES == 2, D::DERIVED, c)
     }
 
+    /// Sums the pairs of all whole groups of `R` targets. Returns the number of their targets.
+    #[inline(always)]
+    fn groups<S: Simd, const R: usize>(&mut self) -> usize {
+        let mut i = 0;
+        while i + R <= self.targets.at[0].len() {
+            if self.rough {
+                self.rows::<S, R, true>(i);
+            } else {
+                self.rows::<S, R, false>(i);
+            }
+            i += R;
+        }
+        i
+    }
+
     /// Sums the pairs of targets `i..i + R` and all sources. The field of target r at a source follows from the same
     /// K(r): a strength of exponent n has the factor (−1)^n for −r, and every derivative has one more.
+    ///
+    /// The code has loops where `array::from_fn` and `map` would be shorter: these would be compiled again for each of
+    /// its 270 instances.
     #[inline(always)]
     fn rows<S: Simd, const R: usize, const ROUGH: bool>(&mut self, i: usize) {
         let zero = S::F64::splat(0.0);
-        let own = |a: &[f64], r: usize| S::F64::broadcast(a[i + r]);
-        let at: [[S::F64; 2]; R] = std::array::from_fn(|r| self.targets.at.map(|a| own(a, r)));
+        let mut at = [[zero; 2]; R];
         let mut turned = [[Terms::<S::F64, ROUGH>::of(zero); STRENGTHS]; R];
         for r in 0..R {
-            for j in 0..K::STRENGTHS {
-                if BOTH {
-                    let strength = own(self.targets.strengths[Self::FIRST + j], r);
+            for a in 0..2 {
+                at[r][a] = S::F64::broadcast(self.targets.at[a][i + r]);
+            }
+            if BOTH {
+                for j in 0..K::STRENGTHS {
+                    let strength = S::F64::broadcast(self.targets.strengths[Self::FIRST + j][i + r]);
                     turned[r][j] = Terms::of(if K::EXPONENTS[j] == 1 { -strength } else { strength });
                 }
             }
@@ -249,23 +258,38 @@ impl<K: Analytic, D: Kernel, const BOTH: bool> Pairs<'_, K, D, BOTH> {
         let params = [Terms::<S::F64, ROUGH>::of(zero)];
         let mut sums = [[zero; VALUES]; R];
         let padded = self.sources.at[0].len();
-        let from = self.sources.at.each_ref().map(|v| v[..padded].as_ptr());
-        let acting = self.sources.strengths.each_ref().map(|v| v[..padded].as_ptr());
-        let back = self.sources.values.each_mut().map(|v| v.as_mut_ptr());
-        for j in (0..padded).step_by(S::F64::WIDTH) {
-            // SAFETY: `padded` is a multiple of the widest vector. It is also the length of every array read here:
-            // `finish` has resized positions, strengths and the used arrays of sums to this length.
-            let load = |p: *const f64| unsafe { S::F64::load(p.add(j)) };
-            let (x, y) = (load(from[0]), load(from[1]));
+        let from = [self.sources.at[0].as_ptr(), self.sources.at[1][..padded].as_ptr()];
+        let mut acting = [from[0]; STRENGTHS];
+        for c in 0..K::STRENGTHS {
+            acting[c] = self.sources.strengths[Self::FIRST + c][..padded].as_ptr();
+        }
+        let mut back = [std::ptr::null_mut(); VALUES];
+        if BOTH {
+            for c in 0..VALUES {
+                if Self::adds(c) {
+                    back[c] = self.sources.values[c][..padded].as_mut_ptr();
+                }
+            }
+        }
+        for vector in 0..padded / S::F64::WIDTH {
+            let j = vector * S::F64::WIDTH;
+            macro_rules! load {
+                ($from:expr) => {
+                    // SAFETY: `padded` is a multiple of the widest vector, because `finish` has resized all arrays to
+                    // such a length. The slices above have checked that the arrays have this length.
+                    unsafe { S::F64::load($from.add(j)) }
+                };
+            }
+            let (x, y) = (load!(from[0]), load!(from[1]));
             let mut strength = [Terms::<S::F64, ROUGH>::of(zero); STRENGTHS];
             for c in 0..K::STRENGTHS {
-                strength[c] = Terms::of(load(acting[Self::FIRST + c]));
+                strength[c] = Terms::of(load!(acting[c]));
             }
             let mut values = [zero; VALUES];
             if BOTH {
                 for c in 0..VALUES {
                     if Self::adds(c) {
-                        values[c] = load(back[c]);
+                        values[c] = load!(back[c]);
                     }
                 }
             }

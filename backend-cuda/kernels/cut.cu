@@ -26,6 +26,43 @@ extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l,
              (jump ? 4 : 0);
 }
 
+// fmm_tree::DISTANCES.
+#define DISTANCES 64
+
+// The exponent of a number that is not subnormal.
+__device__ __forceinline__ int exponent_of(double x) { return (__double2hiint(x) >> 20) & 0x7ff; }
+
+// For each box the sum over its edges of the number of sources of the source box times a weight by the distance of the
+// two boxes, as fmm_tree::far_sums defines it.
+extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,
+                                    const u64* p2p, const u32* m2l_sources, const u32* p2l_sources,
+                                    const u32* m2p_sources, const u32* p2p_sources, const double* weights,
+                                    double* sums) {
+  const Tree t = *tree;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  const int root = exponent_of(frame_of(t, 0).side);
+  const Frame x = frame_of(t, b);
+  double sum = 0;
+  auto add = [&](const u64* starts, const u32* sources, bool far) {
+    for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
+      const u32 s = sources[e];
+      const Frame y = frame_of(t, s);
+      double gap = -x.side;
+      for (int a = 0; a < 3; ++a) gap = fmax(gap, fabs(x.center[a] - y.center[a]) - 0.5 * (x.side + y.side));
+      if (!far && !(gap > 0)) continue;
+      const int k = min(max(root - exponent_of(fmax(gap, fmin(x.side, y.side))), 0), DISTANCES - 1);
+      sum += (double)length(sources_of(t, s)) * weights[k];
+    }
+  };
+  add(m2l, m2l_sources, true);
+  add(p2l, p2l_sources, true);
+  add(m2p, m2p_sources, true);
+  add(p2p, p2p_sources, false);
+  sum = warp_inclusive(sum);
+  if (lane_id() == 31) sums[b] = sum;
+}
+
 // For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf
 // in sides of the leaf; 0 for other boxes.
 extern "C" __global__ void corner_sums(const Tree* tree, u32 count, const double* xyz, u64 n, u32 axes,

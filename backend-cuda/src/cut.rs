@@ -12,7 +12,7 @@ use adaptive2d::Pyramid;
 use adaptive2d::connect::completed;
 use fmm_traits::tree::{NONE, Tree};
 use fmm_traits::{Error, Lists, Points};
-use fmm_tree::{Incoming, Thinned, thin_boxes};
+use fmm_tree::{DISTANCES, Incoming, Thinned, thin_boxes};
 use std::sync::Arc;
 
 /// Threads per block.
@@ -99,6 +99,34 @@ impl<'a> Cut<'a> {
         unsafe { self.kernels.warps("incoming", n, &args)? };
         let of = |x: u32| Incoming { edges: x >> 3, m2p: x & 1 != 0, p2l: x & 2 != 0, jump: x & 4 != 0 };
         Ok(device.download(&brief, "incoming edges")?.into_iter().map(of).collect())
+    }
+
+    /// The sums over edges of each box that `fmm_tree::far_sums` defines.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn far_sums(&self, weights: &[f64; DISTANCES]) -> Result<Vec<f64>, Error> {
+        let (device, n) = (self.device, self.boxes);
+        let sums: Buffer<f64> = device.alloc(n, "sums over edges")?;
+        let weights: Buffer<f64> = device.upload(weights, "weights of edges")?;
+        let [m2l, p2l, m2p, p2p] = self.edges;
+        let args = [
+            (&self.tree).into(),
+            (n as u32).into(),
+            (&m2l.starts).into(),
+            (&p2l.starts).into(),
+            (&m2p.starts).into(),
+            (&p2p.starts).into(),
+            (&m2l.sources).into(),
+            (&p2l.sources).into(),
+            (&m2p.sources).into(),
+            (&p2p.sources).into(),
+            (&weights).into(),
+            (&sums).into(),
+        ];
+        // SAFETY: arguments as in cut.cu; `sums` has an entry for each box, and `weights` one for each distance.
+        unsafe { self.kernels.warps("far_sums", n, &args)? };
+        device.download(&sums, "sums over edges")
     }
 
     /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the

@@ -444,6 +444,7 @@ pub(crate) fn cut_of_pyramid() -> Program {
 fn cut_of(name: &str, pyramid: u32) -> Program {
     let entries = &[
         "incoming",
+        "far_sums",
         "corner_sums",
         "take_points",
         "take_points_as_rows",

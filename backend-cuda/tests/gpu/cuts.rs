@@ -16,6 +16,12 @@ pub const TESTS: &[Test] =
 /// Compares all that a probe reads. `here` and `lists` are copies of tree and lists.
 pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]: [&[u32]; 2], what: &str) {
     assert_eq!(cut.incoming().unwrap(), fmm_tree::incoming(here, lists), "{what}");
+    let weights = std::array::from_fn(|size| 1.7f64.powi(size as i32));
+    for (b, (found, sum)) in
+        cut.far_sums(&weights).unwrap().into_iter().zip(fmm_tree::far_sums(here, lists, &weights)).enumerate()
+    {
+        assert!((found - sum).abs() <= 1e-12 * sum, "{what}: box {b}: {found} for {sum}");
+    }
     let leaves: Vec<u32> = (0..here.boxes() as u32).filter(|&b| here.is_leaf(b as usize)).step_by(9).collect();
     let rows: Vec<u32> = leaves.iter().flat_map(|&b| lists.p2p.row(b as usize)).copied().collect();
     assert_eq!(cut.near_rows(&leaves).unwrap(), rows, "{what}");

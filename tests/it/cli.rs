@@ -296,6 +296,7 @@ fn refusals_are_one_line() {
     assert!(with(&["--demo", "uniform"]).contains("cannot be used with"));
     assert!(with(&["--out", "/nonexistent/folder/out.npz"]).contains("/nonexistent/folder"));
     assert!(with(&["--out", folder.path().to_str().unwrap()]).contains("is a folder"));
+    assert!(with(&["--out", "sums.txt"]).contains("ends neither in .npz nor in .npy"));
     assert!(with(&["--targets", &at("none.npy")]).contains("none.npy"));
     assert!(with(&["--targets", &at("t.csv")]).contains("looks transposed"));
     assert!(with(&["--threads", "0"]).contains("threads = 0"));

@@ -33,7 +33,11 @@ pub struct Rows {
 
 /// Whether a file holds a single array.
 pub fn holds_one(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"))
+    ends_in(path, "npy")
+}
+
+fn ends_in(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case(extension))
 }
 
 impl Pending {
@@ -42,6 +46,9 @@ impl Pending {
         if path.exists() && !path.is_file() {
             // A folder or special file cannot be replaced.
             return Err(Failure::file(path, if path.is_dir() { "is a folder" } else { "is not a regular file" }));
+        }
+        if !ends_in(path, "npy") && !ends_in(path, "npz") {
+            return Err(Failure::file(path, "ends neither in .npz nor in .npy"));
         }
         let name = path.file_name().ok_or_else(|| Failure::file(path, "is not a file name"))?;
         let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));

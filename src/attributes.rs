@@ -37,6 +37,12 @@ impl Attributes {
         Nodes::of(kernels, &self.spreads, count)
     }
 
+    /// The [`usual`] value of each attribute.
+    pub fn usual(&self) -> Vec<f64> {
+        let column = |a: usize| self.rows.iter().skip(a).step_by(self.count).copied().collect::<Vec<_>>();
+        (0..self.count).map(|a| usual(&column(a))).collect()
+    }
+
     /// The strengths of some sources with their attributes. `of` gives the index of the k-th source.
     fn joined<T: Number>(&self, strengths: &[T], linear: usize, of: impl Fn(usize) -> usize + Sync) -> Vec<f64> {
         let width = linear + self.count;

@@ -55,9 +55,13 @@ impl Edges {
             p2p: lists.p2p.len(),
         }
     }
+    /// Edges between points and expansions. There are more of them at low orders, where few points are worth an expansion.
+    pub(crate) fn of_points(&self) -> usize {
+        self.m2p + self.p2l
+    }
     /// The points of M2P and P2L edges, if each edge has one mean leaf.
     pub(crate) fn far_points(&self, mean_leaf: f64) -> u64 {
-        ((self.p2l + self.m2p) as f64 * mean_leaf) as u64
+        (self.of_points() as f64 * mean_leaf) as u64
     }
 }
 

@@ -31,6 +31,7 @@ use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::plan::Several;
 use crate::probe::Trial;
+use crate::probe::decay::Decay;
 use crate::probe::sample::Sample;
 use crate::probe::sampled::Sampled;
 use crate::request::{Fmm, Method};
@@ -166,16 +167,30 @@ fn not_placed<T>() -> Result<T, Error> {
 /// A sample of a tree and its lists, with direct sums. `near_errs` tells whether near pairs are summed with less than
 /// the precision of f64.
 fn trial_of(request: &Fmm, choice: &Choice, site: &impl Sampled, near_errs: bool) -> Result<Trial, Error> {
-    trial_with(Sample::new(site, near_errs)?, request, choice, site)
+    trial_with(sample_of(request, choice, site, near_errs)?, request, choice, site)
+}
+
+/// A sample of a tree and its lists: see [`trial_of`].
+fn sample_of(request: &Fmm, choice: &Choice, site: &impl Sampled, near_errs: bool) -> Result<Sample, Error> {
+    let attributes = request.attributes.usual();
+    let decay = Decay::new(site, &choice.facts, &attributes, &direct_in_f64(request, choice))?;
+    Sample::new(site, &decay, near_errs)
 }
 
 /// Direct sums at the points of a sample of `site`. CPU cores compute them in f64.
 fn trial_with(sample: Sample, request: &Fmm, choice: &Choice, site: &impl Sampled) -> Result<Trial, Error> {
-    let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
+    Trial::new(sample, site, &choice.facts, &request.attributes, &direct_in_f64(request, choice))
+}
+
+/// Rows of values for each set of strengths.
+type Sums = Result<Vec<Vec<f64>>, Error>;
+
+/// A function that computes direct sums by CPU cores in f64.
+fn direct_in_f64(request: &Fmm, choice: &Choice) -> impl Fn(&[f64], &[&[f64]], &[f64]) -> Sums {
+    |sources, strengths, targets| {
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)
-    };
-    Trial::new(sample, site, &choice.facts, &request.attributes, &direct)
+    }
 }
 
 /// The sums of a solver for the points of a trial.

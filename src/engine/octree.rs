@@ -4,11 +4,11 @@ use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, errors_of_attributes, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
-use crate::mesh::{Mesh, PlanSeconds};
+use crate::mesh::{Edges, Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::probe::sample::Sample;
+use crate::probe::sample::{Sample, is_outdated};
 use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
@@ -75,7 +75,8 @@ struct Site {
     pick: Option<Vec<usize>>,
     /// The last lists, with their options.
     lists: Option<(ListOptions, Lists)>,
-    trial: Option<Trial>,
+    /// The last sample, with the edges between points and expansions in the lists from which it was drawn.
+    trial: Option<(usize, Trial)>,
 }
 
 impl Site {
@@ -96,11 +97,13 @@ impl Site {
     ) -> Result<(&Tree, &Lists, &Trial), Error> {
         self.lists(parts, order)?;
         let (tree, lists) = (&self.tree, &self.lists.as_ref().expect("just made").1);
-        let trial = match &mut self.trial {
-            Some(trial) => trial,
-            none => none.insert(trial_of(r, c, &OnHost { tree, lists }, r.precision == Precision::F32)?),
+        let edges = Edges::of(lists).of_points();
+        let kept = self.trial.take().filter(|(drawn, _)| !is_outdated(*drawn, edges));
+        let kept = match kept {
+            Some(kept) => kept,
+            None => (edges, trial_of(r, c, &OnHost { tree, lists }, r.precision == Precision::F32)?),
         };
-        Ok((tree, lists, trial))
+        Ok((tree, lists, &self.trial.insert(kept).1))
     }
 }
 
@@ -233,7 +236,7 @@ impl Engine for Octree {
     }
 
     fn sample(&self) -> Option<&Sample> {
-        Some(&self.site.as_ref()?.trial.as_ref()?.sample)
+        Some(&self.site.as_ref()?.trial.as_ref()?.1.sample)
     }
 
     fn forget(&mut self) {

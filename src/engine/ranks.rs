@@ -2,7 +2,7 @@
 
 use super::octree::{lists, seen_whole, solver};
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
-use super::{bounds_of, build_options, list_options, not_placed, picked, trial_with};
+use super::{bounds_of, build_options, list_options, not_placed, picked, sample_of, trial_with};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
 use crate::machine;
@@ -10,7 +10,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::probe::sample::Sample;
+use crate::probe::sample::{Sample, is_outdated};
 use crate::probe::sampled::{OnHost, OnRank};
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
@@ -105,6 +105,8 @@ impl Site {
 
 /// The sample on which errors are measured.
 struct Probe {
+    /// Edges between points and expansions in the lists of all ranks from which the sample was drawn.
+    edges: usize,
     /// The part of this rank.
     mine: Sample,
     whole: Sample,
@@ -244,12 +246,17 @@ impl Engine for Ranks {
         let Some(site) = &mut self.site else { return not_placed() };
         site.make_lists(parts, order)?;
         let (placed, (_, lists)) = (&site.placed, site.lists.as_ref().expect("just made"));
+        let here = Mesh::of_boxes(placed.tree(), lists, &placed.counted()).0.edges.of_points();
+        let mut edges = [here as u64];
+        world.reduce(&mut edges, |a, b| a + b)?;
+        let edges = edges[0] as usize;
+        site.probe = site.probe.take().filter(|probe| !is_outdated(probe.edges, edges));
         let probe = match &mut site.probe {
             Some(probe) => probe,
             none => {
-                let mine = Sample::new(&OnRank { placed, lists }, r.precision == Precision::F32)?;
+                let mine = sample_of(r, c, &OnRank { placed, lists }, r.precision == Precision::F32)?;
                 let whole = mine.whole(world)?;
-                none.insert(Probe { mine, whole, trial: None })
+                none.insert(Probe { edges, mine, whole, trial: None })
             }
         };
         let cut = placed.thin(lists, &probe.mine.of_norm.positions, &probe.mine.targets)?;

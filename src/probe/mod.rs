@@ -10,6 +10,7 @@
 mod attributes;
 pub(crate) mod bound;
 mod corners;
+pub(crate) mod decay;
 mod draw;
 mod modes;
 pub(crate) mod sample;
@@ -179,8 +180,15 @@ impl Trial {
     fn bounds_of(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
         let (weights, count) = (self.sample.weights(), self.sample.count);
         let sums = self.sums.as_ref().unwrap_or(&self.exact);
-        let of_output = |(c, scatter): (&OutputColumns, &Option<Scatter>)| {
+        let of_output = |(k, (c, scatter)): (usize, (&OutputColumns, &Option<Scatter>))| {
             let of_kind = |sets: std::ops::Range<usize>, scatter: Option<&Scatter>| {
+                // Where all sums are 0 and the kernel is not, no target of the sample says what errors are.
+                let is_zero = |row: &[f64]| c.columns.iter().all(|&c| row[c] == 0.0);
+                if !self.sample.may_vanish.get(k).is_none_or(|may| *may)
+                    && sums[sets.clone()].iter().all(|sums| sums.chunks_exact(facts.values).all(is_zero))
+                {
+                    return f64::INFINITY;
+                }
                 let unit = bound::unit_of(self.exact[sets.clone()].iter().chain(&sums[sets.clone()]).flatten());
                 let squares =
                     |k: usize| Squares::of(&computed[k], &self.exact[k], &sums[k], facts.values, &c.columns, unit);
@@ -208,7 +216,7 @@ impl Trial {
                 rayon::join(|| of_kind(0..1, None), || of_kind(1..self.exact.len(), scatter.as_ref()));
             uniform.max(normal)
         };
-        facts.columns.par_iter().zip(&self.scatter).map(of_output).collect()
+        facts.columns.par_iter().zip(&self.scatter).enumerate().map(of_output).collect()
     }
 }
 

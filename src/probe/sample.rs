@@ -5,7 +5,7 @@
 //! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
 //! Leaves, and targets in leaves, are drawn with a probability that grows towards the corners of boxes
-//! ([`super::corners`]), where errors are largest. Each drawn target counts by the inverse of its probability (Hansen &
+//! ([`super::corners`]), where errors are largest, and with the far field of the leaf ([`super::decay`]). Each drawn target counts by the inverse of its probability (Hansen &
 //! Hurwitz, *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean
 //! square over all targets then has no bias.
 //!
@@ -14,7 +14,8 @@
 //! Several ranks that share the points draw the sample that one rank draws ([`super::draw`]), each its part.
 
 use super::corners::Weights;
-use super::draw::{Span, drawn_points, totals, units};
+use super::decay::Decay;
+use super::draw::{Span, drawn_points, exact_sum, totals, units};
 use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use super::{ProbeReport, ProbeStratum};
@@ -22,6 +23,7 @@ use crate::rng::Rng;
 use fmm_dist::World;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
+use fmm_tree::DISTANCES;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -39,6 +41,13 @@ const FURTHER_LEAVES: f64 = 24.0;
 const MAX_STRATA: usize = 16;
 /// Approximate number of targets of a sample.
 const SAMPLE_TARGETS: usize = 640;
+
+/// Whether a sample that was drawn from lists with `drawn` edges between points and expansions is drawn again for lists
+/// with `now` of them. Leaves that get their sums from expansions at a low order, and directly at the order of the
+/// sample, were of no kind of their own. (At higher orders the sample has too many kinds, which does no harm.)
+pub(crate) fn is_outdated(drawn: usize, now: usize) -> bool {
+    now > 2 * drawn
+}
 
 /// A sample of the targets and sources of a tree. If several ranks share the points, it has the part of a rank, or the
 /// whole ([`Sample::whole`]).
@@ -58,6 +67,9 @@ pub(crate) struct Sample {
     pub draws: Vec<Draw>,
     /// The strata, at the indices that [`Draw::stratum`] uses.
     pub strata: Vec<Stratum>,
+    /// For each output, whether sums that are 0 at all sampled targets may be so at all others: the sample has all targets, no
+    /// expansion acts on any, or the kernel [vanishes](Decay::vanishes).
+    pub may_vanish: Vec<bool>,
 }
 
 /// A drawn leaf.
@@ -207,18 +219,46 @@ fn groups(site: &impl Sampled) -> Result<Vec<Group>, Error> {
     Ok(groups)
 }
 
+/// A factor for the weights of the targets of each box, whose mean over all `count` targets is 1. One half is the same
+/// for all leaves. The other half grows with the square of the far field, alike for all outputs. Also tells whether any
+/// expansion acts on targets.
+fn factors(site: &impl Sampled, decay: &Decay, count: usize) -> Result<(Vec<f64>, bool), Error> {
+    let tree = site.boxes();
+    let mut parts = Vec::new();
+    for squares in decay.far_fields(site)? {
+        let of_leaf = |(b, square): (usize, &f64)| {
+            if tree.is_leaf(b) { tree.targets_of(b).len() as f64 * square } else { 0.0 }
+        };
+        let terms: Vec<f64> = squares.par_iter().enumerate().with_min_len(BOXES_OF_A_TASK).map(of_leaf).collect();
+        if let Some(sum) = exact_sum(site.world(), &terms)? {
+            parts.push((squares, sum / count as f64));
+        }
+    }
+    let share = 0.5 / parts.len().max(1) as f64;
+    let rest = if parts.is_empty() { 1.0 } else { 0.5 };
+    let of_box = |b: usize| rest + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
+    // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
+    let any = |sums: Vec<f64>| usize::from(sums.iter().any(|sum| *sum > 0.0));
+    let has_far = !parts.is_empty() || totals(site.world(), [any(site.far_sums(&[1.0; DISTANCES])?)])? != [0];
+    let factors = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK).map(of_box).collect();
+    Ok((factors, has_far))
+}
+
 impl Sample {
     /// Draws a sample from a tree with its lists. `near_errs` tells whether near pairs are summed with less than the
     /// precision of f64.
-    pub fn new(site: &impl Sampled, near_errs: bool) -> Result<Sample, Error> {
+    pub fn new(site: &impl Sampled, decay: &Decay, near_errs: bool) -> Result<Sample, Error> {
         let (mut rng, tree, world) = (Rng::new(SEED), site.boxes(), site.world());
         let [all, all_sources] = totals(world, [tree.targets_of(0).len(), tree.sources_of(0).len()])?;
         let weights = Weights::new(site, End::Targets, all)?;
+        let (factors, has_far) = factors(site, decay, all)?;
+        let may_vanish: Vec<bool> = decay.vanishes.iter().map(|vanishes| *vanishes || !has_far).collect();
+        let of_leaf = |leaf: u32| units(factors[leaf as usize] * weights.of_leaf(leaf as usize, tree));
         let targets_of = |&leaf: &u32| tree.targets_of(leaf as usize);
         let groups = groups(site)?;
         let in_units = |group: &Group| {
             let all = group.leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-            all.map(|&leaf| units(weights.of_leaf(leaf as usize, tree))).sum()
+            all.map(|&leaf| of_leaf(leaf)).sum()
         };
         let spans = Span::of(world, &groups.iter().map(in_units).collect::<Vec<u128>>())?;
         let strata = groups.iter().zip(&spans).map(|(group, span)| Stratum {
@@ -228,17 +268,20 @@ impl Sample {
         });
         let strata: Vec<Stratum> = strata.collect();
         if all.max(1).saturating_mul(all_sources) <= ALL_TARGETS * ALL_TARGETS {
-            return Sample::of_all(site, near_errs, (&groups, strata), ([all, all_sources], &weights), &mut rng);
+            let sample = Sample::of_all(site, near_errs, (&groups, strata), ([all, all_sources], &weights), &mut rng)?;
+            let may_vanish = vec![true; may_vanish.len()];
+            return Ok(Sample { may_vanish, ..sample });
         }
 
-        // Every stratum gets one leaf, and a part of the further leaves by its share of all targets.
-        let counts: Vec<usize> = strata.iter().map(|s| 1 + (FURTHER_LEAVES * s.share).round() as usize).collect();
+        // Every stratum gets one leaf, and a part of the further leaves by its share of all targets or of all weight.
+        let further = |s: &Stratum| (FURTHER_LEAVES * s.share.max(s.weight)).round() as usize;
+        let counts: Vec<usize> = strata.iter().map(|s| 1 + further(s)).collect();
         let of_a_draw = (SAMPLE_TARGETS / counts.iter().sum::<usize>().max(1)).max(4);
         // Each draw: its stratum, and the positions of its targets with the factors of their squares.
         let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
         let mut sampled = Vec::new();
         for (stratum, (Group { leaves, .. }, span)) in groups.iter().zip(&spans).enumerate() {
-            let each = leaves.iter().map(|&leaf| units(weights.of_leaf(leaf as usize, tree)));
+            let each = leaves.iter().map(|&leaf| of_leaf(leaf));
             let picked = span.draw(each, counts[stratum], rng.uniform());
             // One number for each draw, on whatever rank the leaf is.
             let starts: Vec<f64> = (0..counts[stratum]).map(|_| rng.uniform()).collect();
@@ -248,7 +291,8 @@ impl Sample {
             for ((k, draw), weights) in picked.into_iter().zip(weights.of_points(site, &places)?) {
                 let first = targets_of(&leaves[k]).start;
                 let targets = drawn_points(&weights, of_a_draw, starts[draw]).into_iter();
-                drawn.push((stratum, targets.map(|i| ((first + i) as u32, 1.0 / weights[i])).collect()));
+                let weight = |i: usize| factors[leaves[k] as usize] * weights[i];
+                drawn.push((stratum, targets.map(|i| ((first + i) as u32, 1.0 / weight(i))).collect()));
             }
         }
         let mut positions: Vec<u32> = drawn.iter().flat_map(|(_, targets)| targets.iter().map(|t| t.0)).collect();
@@ -262,7 +306,8 @@ impl Sample {
         sampled.sort_unstable();
         sampled.dedup();
         let found = sources(site, (&sampled, &weights), near_errs, (all_sources, SOURCES), &mut rng)?;
-        Ok(Sample::of(site, positions, found, (draws, strata), all))
+        let sample = Sample::of(site, positions, found, (draws, strata), all);
+        Ok(Sample { may_vanish, ..sample })
     }
 
     /// A sample of these targets and sources.
@@ -276,7 +321,7 @@ impl Sample {
         // The sources of the norm contain all sources of a sampled leaf.
         let own = |target: &u32| of_norm.positions.partition_point(|source| source < target) as u32;
         let selves = site.boxes().same_points().then(|| targets.iter().map(own).collect());
-        Sample { targets, selves, count, of_norm, of_errors, draws, strata }
+        Sample { targets, selves, count, of_norm, of_errors, draws, strata, may_vanish: Vec::new() }
     }
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
@@ -315,7 +360,8 @@ impl Sample {
             self.draws.iter().map(|draw| (draw.stratum, draw.targets.clone())).collect();
         let sources = (self.of_norm.probability.clone(), (errors, self.of_errors.probability.clone()));
         let targets = (self.targets.len() as u32, self.selves.clone());
-        let mut all = Sample { strata: self.strata.clone(), count: self.count, ..Sample::of_targets(Vec::new(), 0) };
+        let (strata, may_vanish) = (self.strata.clone(), self.may_vanish.clone());
+        let mut all = Sample { strata, may_vanish, count: self.count, ..Sample::of_targets(Vec::new(), 0) };
         all.selves = self.selves.as_ref().map(|_| Vec::new());
         for ((draws, (targets, selves)), (norm, (errors, of_errors))) in
             world.all_gather(((draws, targets), sources))?
@@ -353,7 +399,7 @@ impl Sample {
         let draws = (0..targets.len() as u32).map(|i| Draw { stratum: 0, targets: vec![(i, 1.0)] }).collect();
         let strata = vec![Stratum { name: "all".to_string(), share: 1.0, weight: 1.0 }];
         let [of_norm, of_errors] = Default::default();
-        Sample { targets, selves: None, count, of_norm, of_errors, draws, strata }
+        Sample { targets, selves: None, count, of_norm, of_errors, draws, strata, may_vanish: Vec::new() }
     }
 
     /// Number of sets of normal strengths with which errors are measured.

@@ -2,7 +2,7 @@
 
 use fmm_dist::{Placed, World};
 use fmm_traits::{Error, Hierarchy, Lists, Tree};
-use fmm_tree::Incoming;
+use fmm_tree::{DISTANCES, Incoming};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -71,6 +71,8 @@ pub(crate) trait Sampled {
     fn boxes(&self) -> &Self::Boxes;
     /// A summary of the edges into each box.
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
+    /// The sums over edges of each box that [`fmm_tree::far_sums`] defines.
+    fn far_sums(&self, weights: &[f64; DISTANCES]) -> Result<Vec<f64>, Error>;
     /// The boxes in the P2P rows of some boxes, and of those that other ranks ask for.
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
     /// The boxes in the M2L, M2P and P2L rows of some boxes, and of those that other ranks ask for.
@@ -117,6 +119,10 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
 
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         Ok(fmm_tree::incoming(self.tree, self.lists))
+    }
+
+    fn far_sums(&self, weights: &[f64; DISTANCES]) -> Result<Vec<f64>, Error> {
+        Ok(fmm_tree::far_sums(self.tree, self.lists, weights))
     }
 
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
@@ -168,6 +174,10 @@ impl Sampled for OnRank<'_> {
 
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         self.here().incoming()
+    }
+
+    fn far_sums(&self, weights: &[f64; DISTANCES]) -> Result<Vec<f64>, Error> {
+        self.here().far_sums(weights)
     }
 
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {

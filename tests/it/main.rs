@@ -44,6 +44,7 @@ mod gpu_arrays;
 mod gpu_hybrid;
 mod interpolation;
 mod odd_input;
+mod outliers;
 mod page;
 mod plane;
 mod probe;

@@ -186,7 +186,8 @@ impl Device {
     /// The sample of new points on which errors are measured, drawn or kept.
     fn trial(&self, site: &mut Site, settings: &Settings) -> Result<Arc<Trial>, Error> {
         let boxes = site.boxes()?;
-        site.trial(settings.policy, |site| {
+        let edges = mesh_of(&site.placed.counts(settings)?, site.placed.report()).edges.of_points();
+        site.trial(settings.policy, edges, |site| {
             let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
             let cut = site.placed.cut(settings)?;
             let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: Some(&site.corners) };

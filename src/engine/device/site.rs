@@ -2,10 +2,11 @@
 
 use crate::mesh::{Edges, Mesh};
 use crate::probe::Trial;
+use crate::probe::sample::is_outdated;
 use crate::probe::sampled::{Direct, End, HALF_CORNER_POWER, Sampled};
 use backend_cuda::{CallerPoints, Counts, Cut, JointPoints, Placed};
 use fmm_traits::{Error, Hierarchy, Policy, Tree};
-use fmm_tree::{BuildOptions, BuildReport, Incoming};
+use fmm_tree::{BuildOptions, BuildReport, DISTANCES, Incoming};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Largest number of trees that a plan keeps while its candidates are tried.
@@ -17,8 +18,9 @@ pub(crate) struct Site {
     pub placed: Placed,
     /// A copy of the boxes on the host.
     boxes: Option<Arc<Tree>>,
-    /// The samples on which errors are measured, by list policy.
-    trials: Vec<(Policy, Arc<Trial>)>,
+    /// The samples on which errors are measured, by list policy, each with the edges between points and expansions in
+    /// the lists from which it was drawn.
+    trials: Vec<(Policy, usize, Arc<Trial>)>,
     /// [`Mesh::corners`], which no list changes.
     pub corners: OnceLock<f64>,
 }
@@ -55,17 +57,20 @@ impl Site {
         Ok(self.boxes.clone().expect("just copied"))
     }
 
-    /// The sample for the lists of a policy. `make` draws a sample if there is none.
+    /// The sample for the lists of a policy, which have so many edges between points and expansions. `make` draws a sample
+    /// if there is none that serves.
     pub fn trial(
         &mut self,
         policy: Policy,
+        edges: usize,
         make: impl FnOnce(&mut Site) -> Result<Trial, Error>,
     ) -> Result<Arc<Trial>, Error> {
-        if let Some((_, trial)) = self.trials.iter().find(|(of, _)| *of == policy) {
+        self.trials.retain(|(of, drawn, _)| *of != policy || !is_outdated(*drawn, edges));
+        if let Some((_, _, trial)) = self.trials.iter().find(|(of, ..)| *of == policy) {
             return Ok(trial.clone());
         }
         let trial = Arc::new(make(self)?);
-        self.trials.push((policy, trial.clone()));
+        self.trials.push((policy, edges, trial.clone()));
         Ok(trial)
     }
 }
@@ -145,6 +150,9 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
     }
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         self.cut.incoming()
+    }
+    fn far_sums(&self, weights: &[f64; DISTANCES]) -> Result<Vec<f64>, Error> {
+        self.cut.far_sums(weights)
     }
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
         self.cut.near_rows(of)

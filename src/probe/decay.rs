@@ -4,7 +4,7 @@
 //! lie in clusters that are summed pair by pair, and a few lie just so far beside a cluster that an expansion carries its
 //! field to them. A sample of some leaves would miss these targets. Therefore leaves are also drawn with a
 //! probability that grows with the square of their *far field*: the sum over all boxes whose expansions may reach the leaf,
-//! of the number of sources times the size of the kernel at the distance of the two boxes. Errors are some part of it.
+//! of the number of sources times the size of the kernel at the distance of the two boxes. Errors are a fraction of it.
 //! The far field only steers the draw; it is no bound, and the error is measured.
 
 use super::sampled::{Direct, Sampled};
@@ -29,7 +29,8 @@ const STEPS: usize = 40;
 /// The sizes of a kernel, one entry for each output.
 #[derive(Clone, Debug)]
 pub(crate) struct Decay {
-    /// The largest value at the distance of the side of the root, of half of the side, and so on. The largest of these numbers is 1.
+    /// The largest value at the distance of the side of the root, of half of the side, and so on, in a unit in which
+    /// the largest of these numbers is 1.
     sizes: Vec<[f64; DISTANCES]>,
     /// Whether no value was found that is not 0, at any distance.
     pub vanishes: Vec<bool>,

@@ -184,7 +184,7 @@ impl Trial {
             let of_kind = |sets: std::ops::Range<usize>, scatter: Option<&Scatter>| {
                 // Where all sums are 0 and the kernel is not, no target of the sample says what errors are.
                 let is_zero = |row: &[f64]| c.columns.iter().all(|&c| row[c] == 0.0);
-                if !self.sample.may_vanish.get(k).is_none_or(|may| *may)
+                if self.sample.may_vanish.get(k) == Some(&false)
                     && sums[sets.clone()].iter().all(|sums| sums.chunks_exact(facts.values).all(is_zero))
                 {
                     return f64::INFINITY;

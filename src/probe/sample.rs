@@ -4,10 +4,10 @@
 //! kinds of incoming edges. The sample takes leaves from every stratum, and each stratum counts by its share of all
 //! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
-//! Leaves, and targets in leaves, are drawn with a probability that grows towards the corners of boxes
-//! ([`super::corners`]), where errors are largest, and with the far field of the leaf ([`super::decay`]). Each drawn target counts by the inverse of its probability (Hansen &
-//! Hurwitz, *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean
-//! square over all targets then has no bias.
+//! Leaves are drawn with a probability that grows towards the corners of boxes ([`super::corners`]), where errors are
+//! largest, and with the far field of the leaf ([`super::decay`]). Targets in leaves are drawn with one that grows
+//! towards the corners. Each drawn target counts by the inverse of its probability (Hansen & Hurwitz,
+//! *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean square over all targets then has no bias.
 //!
 //! The sources of a sample are drawn in [`super::sources`].
 //!
@@ -67,8 +67,8 @@ pub(crate) struct Sample {
     pub draws: Vec<Draw>,
     /// The strata, at the indices that [`Draw::stratum`] uses.
     pub strata: Vec<Stratum>,
-    /// For each output, whether sums that are 0 at all sampled targets may be so at all others: the sample has all targets, no
-    /// expansion acts on any, or the kernel [vanishes](Decay::vanishes).
+    /// For each output, whether sums that are 0 at all sampled targets may be 0 at all targets: no expansion acts on any
+    /// target, or the kernel [vanishes](Decay::vanishes). Empty if the sample has all targets.
     pub may_vanish: Vec<bool>,
 }
 
@@ -268,9 +268,7 @@ impl Sample {
         });
         let strata: Vec<Stratum> = strata.collect();
         if all.max(1).saturating_mul(all_sources) <= ALL_TARGETS * ALL_TARGETS {
-            let sample = Sample::of_all(site, near_errs, (&groups, strata), ([all, all_sources], &weights), &mut rng)?;
-            let may_vanish = vec![true; may_vanish.len()];
-            return Ok(Sample { may_vanish, ..sample });
+            return Sample::of_all(site, near_errs, (&groups, strata), ([all, all_sources], &weights), &mut rng);
         }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets or of all weight.

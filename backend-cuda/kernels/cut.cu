@@ -32,35 +32,84 @@ extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l,
 // The exponent of a number that is not subnormal.
 __device__ __forceinline__ int exponent_of(double x) { return (__double2hiint(x) >> 20) & 0x7ff; }
 
-// For each box the sum over its edges of the number of sources of the source box times a weight by the distance of the
-// two boxes, as fmm_tree::far_sums defines it.
-extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,
-                                    const u64* p2p, const u32* m2l_sources, const u32* p2l_sources,
-                                    const u32* m2p_sources, const u32* p2p_sources, const double* weights,
+// What one source counts at distance d from the centre of an expansion whose box has half the side h. Squares of distances
+// are added without fused multiply-adds, as on the host, since a weight may change much from one distance to the next.
+struct FarWeight {
+  const double* weights;
+  int root;
+  u32 power;
+  __device__ double operator()(double d2, double h) const {
+    const double d = sqrt(d2), ratio = fmin(h / d, 1.0);
+    double x = weights[min(max(root - exponent_of(d), 0), DISTANCES - 1)];
+    for (u32 k = 0; k < power; ++k) x *= ratio;
+    return x;
+  }
+};
+
+// For each box the sum over its M2L and P2L edges in fmm_tree::far_squares.
+extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l,
+                                    const u32* m2l_sources, const u32* p2l_sources, const double* weights, u32 power,
                                     double* sums) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
-  const int root = exponent_of(frame_of(t, 0).side);
+  const FarWeight far = {weights, exponent_of(frame_of(t, 0).side), power};
   const Frame x = frame_of(t, b);
   double sum = 0;
-  auto add = [&](const u64* starts, const u32* sources, bool far) {
+  auto add = [&](const u64* starts, const u32* sources, bool of_boxes) {
     for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
       const u32 s = sources[e];
       const Frame y = frame_of(t, s);
-      double gap = -x.side;
-      for (int a = 0; a < 3; ++a) gap = fmax(gap, fabs(x.center[a] - y.center[a]) - 0.5 * (x.side + y.side));
-      if (!far && !(gap > 0)) continue;
-      const int k = min(max(root - exponent_of(fmax(gap, fmin(x.side, y.side))), 0), DISTANCES - 1);
-      sum += (double)length(sources_of(t, s)) * weights[k];
+      double d2 = 0;
+      for (int a = 0; a < 3; ++a) {
+        const double d = fabs(x.center[a] - y.center[a]), gap = of_boxes ? d : fmax(d - 0.5 * y.side, 0.0);
+        d2 = __dadd_rn(d2, __dmul_rn(gap, gap));
+      }
+      sum += (double)length(sources_of(t, s)) * far(d2, 0.5 * (of_boxes ? x.side + y.side : x.side));
     }
   };
   add(m2l, m2l_sources, true);
-  add(p2l, p2l_sources, true);
-  add(m2p, m2p_sources, true);
-  add(p2p, p2p_sources, false);
+  add(p2l, p2l_sources, false);
   sum = warp_inclusive(sum);
   if (lane_id() == 31) sums[b] = sum;
+}
+
+// For each leaf the mean square over its targets, as fmm_tree::far_squares defines it; 0 for other boxes. One lane works
+// on a target. `sums` are those of `far_sums`.
+extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
+                                       const double* xyz, u64 n, u32 axes, const double* weights, u32 power,
+                                       const double* sums, double* squares) {
+  const Tree t = *tree;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  const uint2 targets = targets_of(t, b);
+  double square = 0;
+  if (is_leaf(t, b) && targets.x < targets.y) {
+    const FarWeight far = {weights, exponent_of(frame_of(t, 0).side), power};
+    double above = sums[b];
+    for (u32 box = b; box != 0;) {
+      box = parent_of(t, box);
+      above += sums[box];
+    }
+    const u64 first = m2p[b], end = m2p[b + 1];
+    for (u32 i = targets.x + lane_id(); i < targets.y; i += 32) {
+      double sum = above;
+      for (u64 e = first; e < end; ++e) {
+        const u32 s = m2p_sources[e];
+        const Frame y = frame_of(t, s);
+        double d2 = 0;
+        for (u32 a = 0; a < axes; ++a) {
+          const double d = xyz[a * n + i] - y.center[a];
+          d2 = __dadd_rn(d2, __dmul_rn(d, d));
+        }
+        sum += (double)length(sources_of(t, s)) * far(d2, 0.5 * y.side);
+      }
+      square += sum * sum;
+    }
+    square /= length(targets);
+  }
+  square = warp_inclusive(square);
+  if (lane_id() == 31) squares[b] = square;
 }
 
 // For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf

@@ -101,32 +101,47 @@ impl<'a> Cut<'a> {
         Ok(device.download(&brief, "incoming edges")?.into_iter().map(of).collect())
     }
 
-    /// The sums over edges of each box that `fmm_tree::far_sums` defines.
+    /// The mean squares over the targets of each leaf that `fmm_tree::far_squares` defines.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn far_sums(&self, weights: &[f64; DISTANCES]) -> Result<Vec<f64>, Error> {
+    pub fn far_squares(&self, weights: &[f64; DISTANCES], power: u32) -> Result<Vec<f64>, Error> {
         let (device, n) = (self.device, self.boxes);
         let sums: Buffer<f64> = device.alloc(n, "sums over edges")?;
+        let squares: Buffer<f64> = device.alloc(n, "squares of leaves")?;
         let weights: Buffer<f64> = device.upload(weights, "weights of edges")?;
-        let [m2l, p2l, m2p, p2p] = self.edges;
-        let args = [
+        let [m2l, p2l, m2p, _] = self.edges;
+        let of_sums = [
             (&self.tree).into(),
             (n as u32).into(),
             (&m2l.starts).into(),
             (&p2l.starts).into(),
-            (&m2p.starts).into(),
-            (&p2p.starts).into(),
             (&m2l.sources).into(),
             (&p2l.sources).into(),
-            (&m2p.sources).into(),
-            (&p2p.sources).into(),
             (&weights).into(),
+            power.into(),
             (&sums).into(),
         ];
-        // SAFETY: arguments as in cut.cu; `sums` has an entry for each box, and `weights` one for each distance.
-        unsafe { self.kernels.warps("far_sums", n, &args)? };
-        device.download(&sums, "sums over edges")
+        let of_squares = [
+            (&self.tree).into(),
+            (n as u32).into(),
+            (&m2p.starts).into(),
+            (&m2p.sources).into(),
+            (&self.targets.xyz).into(),
+            (self.targets.n as u64).into(),
+            (self.targets.axes as u32).into(),
+            (&weights).into(),
+            power.into(),
+            (&sums).into(),
+            (&squares).into(),
+        ];
+        // SAFETY: arguments as in cut.cu; `sums` and `squares` have an entry for each box, `weights` one for each distance,
+        // and the ranges of the boxes lie within the targets.
+        unsafe {
+            self.kernels.warps("far_sums", n, &of_sums)?;
+            self.kernels.warps("far_squares", n, &of_squares)?;
+        }
+        device.download(&squares, "squares of leaves")
     }
 
     /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the

@@ -260,8 +260,11 @@ impl Placed {
         Ok(counts)
     }
 
-    /// [`counts`](Placed::counts) without the number of pairs, for which the host waits.
-    fn sizes(&mut self, settings: &Settings) -> Result<Counts, Error> {
+    /// [`counts`](Placed::counts) of the part of this rank, without the number of near pairs, for which the host waits.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn sizes(&mut self, settings: &Settings) -> Result<Counts, Error> {
         let mean_leaf = self.report.mean_leaf;
         let (tree, Arranged { lists, .. }) = self.arrange(settings)?;
         Ok(Counts {

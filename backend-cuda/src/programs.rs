@@ -445,6 +445,7 @@ fn cut_of(name: &str, pyramid: u32) -> Program {
     let entries = &[
         "incoming",
         "far_sums",
+        "far_squares",
         "corner_sums",
         "take_points",
         "take_points_as_rows",

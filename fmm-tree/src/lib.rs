@@ -5,6 +5,7 @@
 
 mod build;
 pub mod domains;
+mod far;
 mod incoming;
 pub mod invariants;
 mod lists;
@@ -20,7 +21,8 @@ pub use build::{
     BuildOptions, BuildReport, CAPACITY_STEPS, build, build_reported, build_uniform, deepest_level, root_for,
     smallest_root,
 };
-pub use incoming::{DISTANCES, Incoming, far_sums, incoming};
+pub use far::{DISTANCES, far_squares};
+pub use incoming::{Incoming, incoming};
 pub use lists::{ListOptions, coarsest_read, upward, uvwx};
 pub use part::{Part, keys, octant_of};
 pub use root::{MIDDLE_SAMPLE_SIZE, RootSample, middle_ranks, sample_index, sample_size};

@@ -8,7 +8,7 @@ use crate::mesh::{Edges, Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::probe::sample::{Sample, is_outdated};
+use crate::probe::sample::Sample;
 use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
@@ -75,7 +75,8 @@ struct Site {
     pick: Option<Vec<usize>>,
     /// The last lists, with their options.
     lists: Option<(ListOptions, Lists)>,
-    /// The last sample, with the edges between points and expansions in the lists from which it was drawn.
+    /// The last sample, with the number of edges between points and expansions in the lists from which it was drawn. Lists
+    /// of this tree with as many edges are the same.
     trial: Option<(usize, Trial)>,
 }
 
@@ -98,7 +99,7 @@ impl Site {
         self.lists(parts, order)?;
         let (tree, lists) = (&self.tree, &self.lists.as_ref().expect("just made").1);
         let edges = Edges::of(lists).of_points();
-        let kept = self.trial.take().filter(|(drawn, _)| !is_outdated(*drawn, edges));
+        let kept = self.trial.take().filter(|(drawn, _)| *drawn == edges);
         let kept = match kept {
             Some(kept) => kept,
             None => (edges, trial_of(r, c, &OnHost { tree, lists }, r.precision == Precision::F32)?),

@@ -10,7 +10,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::probe::sample::{Sample, is_outdated};
+use crate::probe::sample::Sample;
 use crate::probe::sampled::{OnHost, OnRank};
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
@@ -250,7 +250,7 @@ impl Engine for Ranks {
         let mut edges = [here as u64];
         world.reduce(&mut edges, |a, b| a + b)?;
         let edges = edges[0] as usize;
-        site.probe = site.probe.take().filter(|probe| !is_outdated(probe.edges, edges));
+        site.probe = site.probe.take().filter(|probe| probe.edges == edges);
         let probe = match &mut site.probe {
             Some(probe) => probe,
             none => {

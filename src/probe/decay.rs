@@ -3,15 +3,15 @@
 //! In most clouds errors are of one size at most leaves. In others a few targets have nearly all of the error: most points
 //! lie in clusters that are summed pair by pair, and a few lie just so far beside a cluster that an expansion carries its
 //! field to them. A sample of some leaves would miss these targets. Therefore leaves are also drawn with a
-//! probability that grows with the square of their *far field*: the sum over all boxes whose expansions may reach the leaf,
-//! of the number of sources times the size of the kernel at the distance of the two boxes. Errors are a fraction of it.
-//! The far field only steers the draw; it is no bound, and the error is measured.
+//! probability that grows with the mean square of an estimate of the error at their targets ([`fmm_tree::far_squares`]):
+//! the sum over all boxes whose expansions reach a target, of the number of sources times the size of the kernel at their
+//! distance times a power of the ratio of box and distance. The estimate only steers the draw; it is no bound, and the
+//! error is measured.
 
-use super::sampled::{Direct, Sampled};
+use super::sampled::{Direct, HALF_CORNER_POWER, Sampled};
 use fmm_families::Facts;
 use fmm_traits::{Error, Hierarchy};
 use fmm_tree::DISTANCES;
-use rayon::prelude::*;
 
 /// Directions in which a kernel is evaluated, with unlike coordinates, so that no symmetry of a kernel makes it vanish in
 /// all of them.
@@ -71,17 +71,8 @@ impl Decay {
         Ok(Decay { sizes: all, vanishes })
     }
 
-    /// The square of the far field at each box, for each output. A box has also what reaches the boxes above it.
-    pub fn far_fields(&self, site: &impl Sampled) -> Result<Vec<Vec<f64>>, Error> {
-        let tree = site.boxes();
-        let of_output = |sizes: &[f64; DISTANCES]| {
-            let mut sums = site.far_sums(sizes)?;
-            for b in 1..tree.boxes() {
-                sums[b] += sums[tree.parent(b) as usize];
-            }
-            sums.par_iter_mut().with_min_len(super::sampled::BOXES_OF_A_TASK).for_each(|sum| *sum *= *sum);
-            Ok(sums)
-        };
-        self.sizes.iter().map(of_output).collect()
+    /// The mean square of the estimated error over the targets of each leaf, for each output.
+    pub fn far_squares(&self, site: &impl Sampled) -> Result<Vec<Vec<f64>>, Error> {
+        self.sizes.iter().map(|sizes| site.far_squares(sizes, HALF_CORNER_POWER)).collect()
     }
 }

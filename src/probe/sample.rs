@@ -5,7 +5,7 @@
 //! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
 //! Leaves are drawn with a probability that grows towards the corners of boxes ([`super::corners`]), where errors are
-//! largest, and with the far field of the leaf ([`super::decay`]). Targets in leaves are drawn with one that grows
+//! largest, and with an estimate of the error at the leaf ([`super::decay`]). Targets in leaves are drawn with one that grows
 //! towards the corners. Each drawn target counts by the inverse of its probability (Hansen & Hurwitz,
 //! *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean square over all targets then has no bias.
 //!
@@ -41,13 +41,6 @@ const FURTHER_LEAVES: f64 = 24.0;
 const MAX_STRATA: usize = 16;
 /// Approximate number of targets of a sample.
 const SAMPLE_TARGETS: usize = 640;
-
-/// Whether a sample that was drawn from lists with `drawn` edges between points and expansions is drawn again for lists
-/// with `now` of them. Leaves that get their sums from expansions at a low order, and directly at the order of the
-/// sample, were of no kind of their own. (At higher orders the sample has too many kinds, which does no harm.)
-pub(crate) fn is_outdated(drawn: usize, now: usize) -> bool {
-    now > 2 * drawn
-}
 
 /// A sample of the targets and sources of a tree. If several ranks share the points, it has the part of a rank, or the
 /// whole ([`Sample::whole`]).
@@ -220,15 +213,13 @@ fn groups(site: &impl Sampled) -> Result<Vec<Group>, Error> {
 }
 
 /// A factor for the weights of the targets of each box, whose mean over all `count` targets is 1. One half is the same
-/// for all leaves. The other half grows with the square of the far field, alike for all outputs. Also tells whether any
-/// expansion acts on targets.
+/// for all leaves. The other half grows with the square of the estimated error, alike for all outputs. Also tells whether
+/// any expansion acts on targets.
 fn factors(site: &impl Sampled, decay: &Decay, count: usize) -> Result<(Vec<f64>, bool), Error> {
     let tree = site.boxes();
     let mut parts = Vec::new();
-    for squares in decay.far_fields(site)? {
-        let of_leaf = |(b, square): (usize, &f64)| {
-            if tree.is_leaf(b) { tree.targets_of(b).len() as f64 * square } else { 0.0 }
-        };
+    for squares in decay.far_squares(site)? {
+        let of_leaf = |(b, square): (usize, &f64)| tree.targets_of(b).len() as f64 * square;
         let terms: Vec<f64> = squares.par_iter().enumerate().with_min_len(BOXES_OF_A_TASK).map(of_leaf).collect();
         if let Some(sum) = exact_sum(site.world(), &terms)? {
             parts.push((squares, sum / count as f64));
@@ -238,8 +229,8 @@ fn factors(site: &impl Sampled, decay: &Decay, count: usize) -> Result<(Vec<f64>
     let rest = if parts.is_empty() { 1.0 } else { 0.5 };
     let of_box = |b: usize| rest + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
     // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
-    let any = |sums: Vec<f64>| usize::from(sums.iter().any(|sum| *sum > 0.0));
-    let has_far = !parts.is_empty() || totals(site.world(), [any(site.far_sums(&[1.0; DISTANCES])?)])? != [0];
+    let any = |squares: Vec<f64>| usize::from(squares.iter().any(|square| *square > 0.0));
+    let has_far = !parts.is_empty() || totals(site.world(), [any(site.far_squares(&[1.0; DISTANCES], 0)?)])? != [0];
     let factors = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK).map(of_box).collect();
     Ok((factors, has_far))
 }

@@ -1,5 +1,5 @@
-// Boxes of an octree, and Morton keys. What pyramid.cuh also has – is_leaf, level_at, frame_of, sources_of, targets_of
-// – serves kernels that take either tree (tree.cuh). Twin of fmm-tree/src/{morton,lists}.rs. Compiled without fused
+// Boxes of an octree, and Morton keys. What pyramid.cuh also has – is_leaf, parent_of, level_at, frame_of, sources_of,
+// targets_of – serves kernels that take either tree (tree.cuh). Twin of fmm-tree/src/{morton,lists}.rs. Compiled without fused
 // multiply-adds, so that keys equal those of the CPU to the bit.
 #pragma once
 
@@ -22,6 +22,7 @@ struct Boxes {
 static_assert(sizeof(Boxes) == 11 * 8, "the host sends seven addresses and four numbers");
 
 __device__ __forceinline__ bool is_leaf(const Boxes& t, u32 b) { return t.child_count[b] == 0; }
+__device__ __forceinline__ u32 parent_of(const Boxes& t, u32 b) { return t.parent[b]; }
 __device__ __forceinline__ u32 level_at(const Boxes& t, u32 b) { return t.level[b]; }
 __device__ __forceinline__ uint2 sources_of(const Boxes& t, u32 b) { return t.source_range[b]; }
 __device__ __forceinline__ uint2 targets_of(const Boxes& t, u32 b) { return t.target_range[b]; }

@@ -35,6 +35,7 @@ __device__ __forceinline__ bool is_filled(const u32* start, const Pyramid& p, u3
 __device__ __forceinline__ double scale_of(const Pyramid& p, u32 b) { return max(p.radius[b], p.least_scale); }
 
 __device__ __forceinline__ bool is_leaf(const Pyramid& p, u32 b) { return b >= level_start(p.depth); }
+__device__ __forceinline__ u32 parent_of(const Pyramid&, u32 b) { return (b - 1) / 4; }
 __device__ __forceinline__ u32 level_at(const Pyramid&, u32 b) { return level_of(b); }
 __device__ __forceinline__ uint2 sources_of(const Pyramid& p, u32 b) {
   return points_of(p.source_start, p, level_of(b), b);

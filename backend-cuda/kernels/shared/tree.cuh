@@ -1,5 +1,5 @@
 // The tree on which a kernel for either kind of tree works. Defined in front: PYRAMID, whether that is a pyramid of the
-// plane or an octree. Both have is_leaf, level_at, frame_of, sources_of and targets_of.
+// plane or an octree. Both have is_leaf, parent_of, level_at, frame_of, sources_of and targets_of.
 #pragma once
 
 #if PYRAMID

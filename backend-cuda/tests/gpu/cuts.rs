@@ -17,8 +17,12 @@ pub const TESTS: &[Test] =
 pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]: [&[u32]; 2], what: &str) {
     assert_eq!(cut.incoming().unwrap(), fmm_tree::incoming(here, lists), "{what}");
     let weights = std::array::from_fn(|size| 1.7f64.powi(size as i32));
-    for (b, (found, sum)) in
-        cut.far_sums(&weights).unwrap().into_iter().zip(fmm_tree::far_sums(here, lists, &weights)).enumerate()
+    for (b, (found, sum)) in cut
+        .far_squares(&weights, 3)
+        .unwrap()
+        .into_iter()
+        .zip(fmm_tree::far_squares(here, lists, &weights, 3))
+        .enumerate()
     {
         assert!((found - sum).abs() <= 1e-12 * sum, "{what}: box {b}: {found} for {sum}");
     }

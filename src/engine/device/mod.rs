@@ -186,7 +186,7 @@ impl Device {
     /// The sample of new points on which errors are measured, drawn or kept.
     fn trial(&self, site: &mut Site, settings: &Settings) -> Result<Arc<Trial>, Error> {
         let boxes = site.boxes()?;
-        let edges = mesh_of(&site.placed.counts(settings)?, site.placed.report()).edges.of_points();
+        let edges = mesh_of(&site.placed.sizes(settings)?, site.placed.report()).edges.of_points();
         site.trial(settings.policy, edges, |site| {
             let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
             let cut = site.placed.cut(settings)?;

@@ -2,7 +2,6 @@
 
 use crate::mesh::{Edges, Mesh};
 use crate::probe::Trial;
-use crate::probe::sample::is_outdated;
 use crate::probe::sampled::{Direct, End, HALF_CORNER_POWER, Sampled};
 use backend_cuda::{CallerPoints, Counts, Cut, JointPoints, Placed};
 use fmm_traits::{Error, Hierarchy, Policy, Tree};
@@ -65,7 +64,7 @@ impl Site {
         edges: usize,
         make: impl FnOnce(&mut Site) -> Result<Trial, Error>,
     ) -> Result<Arc<Trial>, Error> {
-        self.trials.retain(|(of, drawn, _)| *of != policy || !is_outdated(*drawn, edges));
+        self.trials.retain(|(of, drawn, _)| *of != policy || *drawn == edges);
         if let Some((_, _, trial)) = self.trials.iter().find(|(of, ..)| *of == policy) {
             return Ok(trial.clone());
         }
@@ -151,8 +150,8 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         self.cut.incoming()
     }
-    fn far_sums(&self, weights: &[f64; DISTANCES]) -> Result<Vec<f64>, Error> {
-        self.cut.far_sums(weights)
+    fn far_squares(&self, weights: &[f64; DISTANCES], power: u32) -> Result<Vec<f64>, Error> {
+        self.cut.far_squares(weights, power)
     }
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
         self.cut.near_rows(of)

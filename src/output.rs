@@ -1,5 +1,6 @@
 //! The result of an evaluation.
 
+use crate::validate::first_misfit;
 use backend_cuda::{DeviceArray, DeviceScalar};
 use fmm_families::Facts;
 use fmm_traits::{Error, Number, OutputColumns, Outputs, Stage};
@@ -67,7 +68,7 @@ impl<T: Number> Output<T> {
     /// Refuses sums that are NaN or infinite, also after rounding to `T`.
     pub(crate) fn check(&self, facts: &Facts) -> Result<(), Error> {
         let fits = |x: &f64| T::from_f64(*x).is_some_and(|x| x.to_f64().is_some_and(f64::is_finite));
-        let Some(at) = self.raw.par_iter().position_first(|x| !fits(x)) else { return Ok(()) };
+        let Some(at) = first_misfit(&self.raw, fits) else { return Ok(()) };
         let (row, column) = (at / facts.values, at % facts.values);
         let array = facts.columns.iter().find(|c| c.columns.contains(&column)).map_or("values", name);
         Err(Error::NotFinite { array, row, column, value: self.raw[at] })

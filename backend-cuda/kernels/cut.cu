@@ -1,5 +1,5 @@
 // What the probe of a plan reads of a tree and its lists, and the rows of a thinned tree. Twin of
-// fmm-tree/src/{incoming,thin}.rs, which define both. One warp works on a box.
+// fmm-tree/src/{incoming,far,thin}.rs, which define both. One warp works on a box.
 //
 // Defined in front: PYRAMID (shared/tree.cuh).
 
@@ -29,31 +29,34 @@ extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l,
 // fmm_tree::DISTANCES.
 #define DISTANCES 64
 
-// The exponent of a number that is not subnormal.
-__device__ __forceinline__ int exponent_of(double x) { return (__double2hiint(x) >> 20) & 0x7ff; }
+// The exponent of the root of a number that is not subnormal.
+__device__ __forceinline__ int exponent_of_root(double x) { return (((__double2hiint(x) >> 20 & 0x7ff) - 1023) >> 1) + 1023; }
 
-// What one source counts at distance d from the centre of an expansion whose box has half the side h. Squares of distances
-// are added without fused multiply-adds, as on the host, since a weight may change much from one distance to the next.
+// What one source counts at the squared distance d2 from an expansion of size h.
 struct FarWeight {
   const double* weights;
   int root;
-  u32 power;
+  u32 half_power;
+  __device__ FarWeight(const Tree& t, const double* weights, u32 half_power) : weights(weights), half_power(half_power) {
+    const double side = frame_of(t, 0).side;
+    root = exponent_of_root(side * side);
+  }
   __device__ double operator()(double d2, double h) const {
-    const double d = sqrt(d2), ratio = fmin(h / d, 1.0);
-    double x = weights[min(max(root - exponent_of(d), 0), DISTANCES - 1)];
-    for (u32 k = 0; k < power; ++k) x *= ratio;
+    const double ratio = fmin(h * h / d2, 1.0);
+    double x = weights[min(max(root - exponent_of_root(d2), 0), DISTANCES - 1)];
+    for (u32 k = 0; k < half_power; ++k) x *= ratio;
     return x;
   }
 };
 
 // For each box the sum over its M2L and P2L edges in fmm_tree::far_squares.
 extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l,
-                                    const u32* m2l_sources, const u32* p2l_sources, const double* weights, u32 power,
-                                    double* sums) {
+                                    const u32* m2l_sources, const u32* p2l_sources, const double* weights,
+                                    u32 half_power, double* sums) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
-  const FarWeight far = {weights, exponent_of(frame_of(t, 0).side), power};
+  const FarWeight far(t, weights, half_power);
   const Frame x = frame_of(t, b);
   double sum = 0;
   auto add = [&](const u64* starts, const u32* sources, bool of_boxes) {
@@ -61,11 +64,9 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
       const u32 s = sources[e];
       const Frame y = frame_of(t, s);
       double d2 = 0;
-      for (int a = 0; a < 3; ++a) {
-        const double d = fabs(x.center[a] - y.center[a]), gap = of_boxes ? d : fmax(d - 0.5 * y.side, 0.0);
-        d2 = __dadd_rn(d2, __dmul_rn(gap, gap));
-      }
-      sum += (double)length(sources_of(t, s)) * far(d2, 0.5 * (of_boxes ? x.side + y.side : x.side));
+      for (int a = 0; a < 3; ++a) d2 += (x.center[a] - y.center[a]) * (x.center[a] - y.center[a]);
+      const double d = fmax(sqrt(d2) - 0.5 * y.side, 0.0);
+      sum += (double)length(sources_of(t, s)) * (of_boxes ? far(d2, 0.5 * (x.side + y.side)) : far(d * d, 0.5 * x.side));
     }
   };
   add(m2l, m2l_sources, true);
@@ -77,7 +78,7 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
 // For each leaf the mean square over its targets, as fmm_tree::far_squares defines it; 0 for other boxes. One lane works
 // on a target. `sums` are those of `far_sums`.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
-                                       const double* xyz, u64 n, u32 axes, const double* weights, u32 power,
+                                       const double* xyz, u64 n, u32 axes, const double* weights, u32 half_power,
                                        const double* sums, double* squares) {
   const Tree t = *tree;
   const u32 b = warp_index();
@@ -85,7 +86,7 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
   const uint2 targets = targets_of(t, b);
   double square = 0;
   if (is_leaf(t, b) && targets.x < targets.y) {
-    const FarWeight far = {weights, exponent_of(frame_of(t, 0).side), power};
+    const FarWeight far(t, weights, half_power);
     double above = sums[b];
     for (u32 box = b; box != 0;) {
       box = parent_of(t, box);
@@ -98,10 +99,7 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
         const u32 s = m2p_sources[e];
         const Frame y = frame_of(t, s);
         double d2 = 0;
-        for (u32 a = 0; a < axes; ++a) {
-          const double d = xyz[a * n + i] - y.center[a];
-          d2 = __dadd_rn(d2, __dmul_rn(d, d));
-        }
+        for (u32 a = 0; a < axes; ++a) d2 += (xyz[a * n + i] - y.center[a]) * (xyz[a * n + i] - y.center[a]);
         sum += (double)length(sources_of(t, s)) * far(d2, 0.5 * y.side);
       }
       square += sum * sum;

@@ -105,7 +105,12 @@ impl<'a> Cut<'a> {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn far_squares(&self, weights: &[f64; DISTANCES], power: u32) -> Result<Vec<f64>, Error> {
+    pub fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
+        weights.iter().map(|weights| self.far_squares_of(weights, half_power)).collect()
+    }
+
+    /// [`far_squares`](Cut::far_squares) for one array of weights.
+    fn far_squares_of(&self, weights: &[f64; DISTANCES], half_power: u32) -> Result<Vec<f64>, Error> {
         let (device, n) = (self.device, self.boxes);
         let sums: Buffer<f64> = device.alloc(n, "sums over edges")?;
         let squares: Buffer<f64> = device.alloc(n, "squares of leaves")?;
@@ -119,7 +124,7 @@ impl<'a> Cut<'a> {
             (&m2l.sources).into(),
             (&p2l.sources).into(),
             (&weights).into(),
-            power.into(),
+            half_power.into(),
             (&sums).into(),
         ];
         let of_squares = [
@@ -131,7 +136,7 @@ impl<'a> Cut<'a> {
             (self.targets.n as u64).into(),
             (self.targets.axes as u32).into(),
             (&weights).into(),
-            power.into(),
+            half_power.into(),
             (&sums).into(),
             (&squares).into(),
         ];

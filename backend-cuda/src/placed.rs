@@ -260,7 +260,8 @@ impl Placed {
         Ok(counts)
     }
 
-    /// [`counts`](Placed::counts) of the part of this rank, without the number of near pairs, for which the host waits.
+    /// [`counts`](Placed::counts) without the number of near pairs, for which the host waits. On several ranks, the edges are
+    /// those of this rank.
     ///
     /// # Errors
     /// Errors of the device.

@@ -7,70 +7,96 @@ use rayon::prelude::*;
 /// Number of distances that [`far_squares`] tells apart. Each is half of the one before; the last has all smaller ones.
 pub const DISTANCES: usize = 64;
 
-/// For each leaf with targets the mean of E² over its targets, and 0 for other boxes. E follows the errors of expansions,
-/// up to a factor: it is the sum over all edges of M2L, P2L and M2P that reach the target, of
+/// For each leaf with targets the mean of E² over its targets, and 0 for other boxes: one array for each of `weights`.
+/// E follows the errors of expansions, up to a factor: it is the sum over all edges of M2L, P2L and M2P that reach the
+/// target, of
 ///
 /// ```text
-/// (sources of the source box) · weights[k] · (h/d)^power
+/// (sources of the source box) · weights[k] · (h/d)^(2·half_power)
 /// ```
 ///
-/// Here d is a distance, and k the number of powers of two by which d is smaller than the side of the root. The ratio
-/// h/d is at most 1.
-/// - M2P: d from the centre of the source box to the target, h half the side of the source box.
-/// - M2L: d between the centres of both boxes, h half the sum of their sides.
-/// - P2L: d from the centre of the target box to the closest place of the source box, h half the side of the target box.
+/// with sizes h and distances d as if boxes were balls, with half a side as radius:
+/// - M2P: d from the centre of the source box to the target, h the radius of the source box.
+/// - M2L: d between the centres of both boxes, h the sum of their radii.
+/// - P2L: d from the centre of the target box to the source box, h the radius of the target box.
 ///
-/// Example: `weights[k]` = 2^k follows 1/r. With `power` 0, E is about the sum of 1/r over all sources that act by
-/// expansions. With `power` 12, E follows errors of order 12.
-pub fn far_squares<H: Hierarchy + ?Sized>(tree: &H, lists: &Lists, weights: &[f64; DISTANCES], power: u32) -> Vec<f64> {
-    // Exponents of numbers that are not subnormal.
-    let exponent = |x: f64| (x.to_bits() >> 52 & 0x7ff) as usize;
+/// The number k says by how many powers of two d is smaller than the side of the root, from 0 to [`DISTANCES`] − 1. A
+/// ratio h/d above 1 counts as 1.
+///
+/// Example: `weights[k]` = 2^k follows 1/r. With `half_power` 0, E is about the sum of 1/r over all sources that act by
+/// expansions. With `half_power` 6, E follows errors of order 12.
+pub fn far_squares<H: Hierarchy + ?Sized>(
+    tree: &H,
+    lists: &Lists,
+    weights: &[[f64; DISTANCES]],
+    half_power: u32,
+) -> Vec<Vec<f64>> {
     let levels = (0..tree.levels()).flat_map(|level| tree.level(level).map(move |b| (b, level)));
     let cubes: Vec<Cube> = levels.map(|(b, level)| tree.cube(b, level)).collect();
-    let root = exponent(cubes[0].side);
+    let root = exponent_of_root(cubes[0].side * cubes[0].side);
     let count = |s: usize| tree.shared().map_or_else(|| tree.sources_of(s).len() as u64, |all| all.sources[s]) as f64;
-    // Along each axis the distance between two centres. A device computes the same, to the bit.
-    let apart = |x: &[f64; 3], y: &Cube| -> [f64; 3] { std::array::from_fn(|a| (x[a] - y.center[a]).abs()) };
-    let of_one = |apart: [f64; 3], h: f64| {
-        let d = apart.iter().map(|d| d * d).sum::<f64>().sqrt();
-        weights[root.saturating_sub(exponent(d)).min(DISTANCES - 1)] * (h / d).min(1.0).powi(power as i32)
+    let square = |x: &[f64; 3], y: &Cube| (0..3).map(|a| (x[a] - y.center[a]).powi(2)).sum::<f64>();
+    // Adds the part of a source box at the squared distance d2 to the sums.
+    let add = |sums: &mut [f64], s: u32, d2: f64, h: f64| {
+        let k = root.saturating_sub(exponent_of_root(d2)).min(DISTANCES - 1);
+        let part = count(s as usize) * (h * h / d2).min(1.0).powi(half_power as i32);
+        sums.iter_mut().zip(weights).for_each(|(sum, weights)| *sum += part * weights[k]);
     };
-    let by_locals = |b: usize| {
+    let by_locals = |b: usize, sums: &mut [f64]| {
         let x = &cubes[b];
-        let m2l = lists.m2l.row(b).iter().map(|&s| {
+        for &s in lists.m2l.row(b) {
             let y = &cubes[s as usize];
-            count(s as usize) * of_one(apart(&x.center, y), 0.5 * (x.side + y.side))
-        });
-        let p2l = lists.p2l.row(b).iter().map(|&s| {
+            add(sums, s, square(&x.center, y), 0.5 * (x.side + y.side));
+        }
+        for &s in lists.p2l.row(b) {
             let y = &cubes[s as usize];
-            let gaps = apart(&x.center, y).map(|d| (d - 0.5 * y.side).max(0.0));
-            count(s as usize) * of_one(gaps, 0.5 * x.side)
-        });
-        m2l.sum::<f64>() + p2l.sum::<f64>()
-    };
-    let boxes = || (0..cubes.len()).into_par_iter().with_min_len(256);
-    let mut sums: Vec<f64> = boxes().map(by_locals).collect();
-    // A target has also what reaches the boxes above its leaf.
-    for b in 1..sums.len() {
-        sums[b] += sums[tree.parent(b) as usize];
-    }
-    let of_leaf = |b: usize| {
-        let (targets, m2p) = (tree.targets_of(b), lists.m2p.row(b));
-        let of_target = |t: usize| {
-            let x = tree.target(t);
-            let of_edge = |&s: &u32| {
-                let y = &cubes[s as usize];
-                count(s as usize) * of_one(apart(&x, y), 0.5 * y.side)
-            };
-            (sums[b] + m2p.iter().map(of_edge).sum::<f64>()).powi(2)
-        };
-        match (tree.is_leaf(b), targets.len(), m2p) {
-            (false, ..) | (_, 0, _) => 0.0,
-            (_, _, []) => sums[b].powi(2),
-            (_, count, _) => targets.map(of_target).sum::<f64>() / count as f64,
+            let d = (square(&x.center, y).sqrt() - 0.5 * y.side).max(0.0);
+            add(sums, s, d * d, 0.5 * x.side);
         }
     };
-    boxes().map(of_leaf).collect()
+    let width = weights.len();
+    if width == 0 {
+        return Vec::new();
+    }
+    let mut sums = vec![0.0; cubes.len() * width];
+    sums.par_chunks_mut(width).enumerate().with_min_len(256).for_each(|(b, sums)| by_locals(b, sums));
+    // A target has also what reaches the boxes above its leaf.
+    for b in 1..cubes.len() {
+        for k in 0..width {
+            sums[width * b + k] += sums[width * tree.parent(b) as usize + k];
+        }
+    }
+    let of_leaf = |b: usize, sums: &mut [f64]| {
+        let (targets, m2p) = (tree.targets_of(b), lists.m2p.row(b));
+        if !tree.is_leaf(b) || targets.is_empty() {
+            sums.fill(0.0);
+            return;
+        }
+        if m2p.is_empty() {
+            sums.iter_mut().for_each(|sum| *sum *= *sum);
+            return;
+        }
+        let (mean, mut squares) = (1.0 / targets.len() as f64, vec![0.0; width]);
+        let mut of_target = vec![0.0; width];
+        for t in targets {
+            let x = tree.target(t);
+            of_target.copy_from_slice(sums);
+            for &s in m2p {
+                let y = &cubes[s as usize];
+                add(&mut of_target, s, square(&x, y), 0.5 * y.side);
+            }
+            squares.iter_mut().zip(&of_target).for_each(|(square, sum)| *square += mean * sum * sum);
+        }
+        sums.copy_from_slice(&squares);
+    };
+    sums.par_chunks_mut(width).enumerate().with_min_len(256).for_each(|(b, sums)| of_leaf(b, sums));
+    (0..width).map(|k| sums.iter().skip(k).step_by(width).copied().collect()).collect()
+}
+
+/// The exponent of √x for an x that is not subnormal. (It spares the root.)
+fn exponent_of_root(x: f64) -> usize {
+    let exponent = (x.to_bits() >> 52 & 0x7ff) as i64 - 1023;
+    ((exponent >> 1) + 1023) as usize
 }
 
 #[cfg(test)]
@@ -80,7 +106,7 @@ mod tests {
     use fmm_traits::Tree;
     use fmm_traits::testkit::clouds::CloudKind;
 
-    /// Exact numbers of sources by power 0; and by hand, target by target, with a power.
+    /// With power 0 and weights 1, E counts sources. With a power, E is compared with a sum written out for each target.
     #[test]
     fn every_edge_counts_at_every_target() {
         let few = ListOptions { m2p_min_sources: 4, p2l_min_targets: 4 };
@@ -96,14 +122,14 @@ mod tests {
     }
 
     fn check(tree: &Tree, lists: &Lists) {
-        let ones = far_squares(tree, lists, &[1.0; DISTANCES], 0);
-        let weights = std::array::from_fn(|k| 3f64.powi(k as i32));
-        let found = far_squares(tree, lists, &weights, 3);
+        let ones = &far_squares(tree, lists, &[[1.0; DISTANCES]], 0)[0];
+        let weights: [f64; DISTANCES] = std::array::from_fn(|k| 3f64.powi(k as i32));
+        let found = &far_squares(tree, lists, &[[0.5; DISTANCES], weights], 2)[1];
         let cube = |b: usize| Hierarchy::cube(tree, b, tree.level_of(b));
         let norm = |x: [f64; 3]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
         let term = |d: f64, h: f64| {
             let k = (tree.side.log2().floor() - d.log2().floor()).clamp(0.0, DISTANCES as f64 - 1.0);
-            3f64.powf(k) * (h / d).min(1.0).powi(3)
+            3f64.powf(k) * (h / d).min(1.0).powi(4)
         };
         let mut total = 0;
         for leaf in 0..tree.len() {
@@ -121,12 +147,11 @@ mod tests {
                         for &s in edges.row(b) {
                             let (y, n) = (cube(s as usize), tree.source_count(s as usize));
                             let to_center = |from: [f64; 3]| norm(std::array::from_fn(|a| from[a] - y.center[a]));
-                            let gap = |a: usize| ((x.center[a] - y.center[a]).abs() - 0.5 * y.side).max(0.0);
                             sources += n;
                             sum += n as f64
                                 * match kind {
                                     0 => term(to_center(x.center), 0.5 * (x.side + y.side)),
-                                    1 => term(norm(std::array::from_fn(gap)), 0.5 * x.side),
+                                    1 => term(to_center(x.center) - 0.5 * y.side, 0.5 * x.side),
                                     _ => term(to_center(Hierarchy::target(tree, t)), 0.5 * y.side),
                                 };
                         }

@@ -211,7 +211,7 @@ fn order_of_least_error(candidate: &Candidate, attempt: &mut impl Attempt) -> Re
     let (_, occupancy) = leaves.into_iter().find(|l| l.0 == order).expect("it was measured");
     if occupancy != attempt.occupancy() {
         attempt.replace(order, occupancy)?;
-        // The sample belongs to the boxes, so the order is measured on them again.
+        // The sample belongs to boxes and lists, so the order is measured on them again.
         attempt.measure(order)?;
     }
     Ok(order)

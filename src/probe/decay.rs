@@ -1,11 +1,11 @@
-//! How large a kernel is at the distances between boxes, and where in a tree far sources count most.
+//! How large a kernel is at the distances between boxes, and where in a tree errors are likely to be large.
 //!
 //! In most clouds errors are of one size at most leaves. In others a few targets have nearly all of the error: most points
 //! lie in clusters that are summed pair by pair, and a few lie just so far beside a cluster that an expansion carries its
 //! field to them. A sample of some leaves would miss these targets. Therefore leaves are also drawn with a
 //! probability that grows with the mean square of an estimate of the error at their targets ([`fmm_tree::far_squares`]):
 //! the sum over all boxes whose expansions reach a target, of the number of sources times the size of the kernel at their
-//! distance times a power of the ratio of box and distance. The estimate only steers the draw; it is no bound, and the
+//! distance times a power of the ratio of size of the box and distance. The estimate only steers the draw; it is no bound, and the
 //! error is measured.
 
 use super::sampled::{Direct, HALF_CORNER_POWER, Sampled};
@@ -73,6 +73,6 @@ impl Decay {
 
     /// The mean square of the estimated error over the targets of each leaf, for each output.
     pub fn far_squares(&self, site: &impl Sampled) -> Result<Vec<Vec<f64>>, Error> {
-        self.sizes.iter().map(|sizes| site.far_squares(sizes, HALF_CORNER_POWER)).collect()
+        site.far_squares(&self.sizes, HALF_CORNER_POWER / 2)
     }
 }

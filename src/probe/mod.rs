@@ -76,8 +76,7 @@ pub struct ProbeReport {
     pub of_earlier_points: bool,
 }
 
-/// A sample with its strengths and direct sums, against which all orders of a method are measured that have the same lists
-/// on one tree. Lists of another order differ if other boxes are small enough to be summed directly.
+/// A sample with its strengths and direct sums, against which all orders are measured that have the same lists on one tree. Lists of another order differ if other boxes are small enough to be summed directly.
 pub(crate) struct Trial {
     pub sample: Sample,
     bootstrap: Bootstrap,

@@ -221,16 +221,16 @@ fn factors(site: &impl Sampled, decay: &Decay, count: usize) -> Result<(Vec<f64>
     for squares in decay.far_squares(site)? {
         let of_leaf = |(b, square): (usize, &f64)| tree.targets_of(b).len() as f64 * square;
         let terms: Vec<f64> = squares.par_iter().enumerate().with_min_len(BOXES_OF_A_TASK).map(of_leaf).collect();
-        if let Some(sum) = exact_sum(site.world(), &terms)? {
-            parts.push((squares, sum / count as f64));
-        }
+        let mean = exact_sum(site.world(), &terms)?.map(|sum| sum / count as f64);
+        parts.extend(mean.filter(|mean| mean.is_normal()).map(|mean| (squares, mean)));
     }
     let share = 0.5 / parts.len().max(1) as f64;
     let rest = if parts.is_empty() { 1.0 } else { 0.5 };
     let of_box = |b: usize| rest + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
     // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
     let any = |squares: Vec<f64>| usize::from(squares.iter().any(|square| *square > 0.0));
-    let has_far = !parts.is_empty() || totals(site.world(), [any(site.far_squares(&[1.0; DISTANCES], 0)?)])? != [0];
+    let has_far =
+        !parts.is_empty() || totals(site.world(), [any(site.far_squares(&[[1.0; DISTANCES]], 0)?.concat())])? != [0];
     let factors = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK).map(of_box).collect();
     Ok((factors, has_far))
 }

@@ -72,7 +72,7 @@ pub(crate) trait Sampled {
     /// A summary of the edges into each box.
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
     /// The mean squares over the targets of each leaf that [`fmm_tree::far_squares`] defines.
-    fn far_squares(&self, weights: &[f64; DISTANCES], power: u32) -> Result<Vec<f64>, Error>;
+    fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error>;
     /// The boxes in the P2P rows of some boxes, and of those that other ranks ask for.
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
     /// The boxes in the M2L, M2P and P2L rows of some boxes, and of those that other ranks ask for.
@@ -121,8 +121,8 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
         Ok(fmm_tree::incoming(self.tree, self.lists))
     }
 
-    fn far_squares(&self, weights: &[f64; DISTANCES], power: u32) -> Result<Vec<f64>, Error> {
-        Ok(fmm_tree::far_squares(self.tree, self.lists, weights, power))
+    fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
+        Ok(fmm_tree::far_squares(self.tree, self.lists, weights, half_power))
     }
 
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
@@ -176,8 +176,8 @@ impl Sampled for OnRank<'_> {
         self.here().incoming()
     }
 
-    fn far_squares(&self, weights: &[f64; DISTANCES], power: u32) -> Result<Vec<f64>, Error> {
-        self.here().far_squares(weights, power)
+    fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
+        self.here().far_squares(weights, half_power)
     }
 
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {

@@ -150,8 +150,8 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         self.cut.incoming()
     }
-    fn far_squares(&self, weights: &[f64; DISTANCES], power: u32) -> Result<Vec<f64>, Error> {
-        self.cut.far_squares(weights, power)
+    fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
+        self.cut.far_squares(weights, half_power)
     }
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
         self.cut.near_rows(of)

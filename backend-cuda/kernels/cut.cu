@@ -30,7 +30,9 @@ extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l,
 #define DISTANCES 64
 
 // The exponent of the root of a number that is not subnormal.
-__device__ __forceinline__ int exponent_of_root(double x) { return (((__double2hiint(x) >> 20 & 0x7ff) - 1023) >> 1) + 1023; }
+__device__ __forceinline__ int exponent_of_root(double x) {
+  return (((__double2hiint(x) >> 20 & 0x7ff) - 1023) >> 1) + 1023;
+}
 
 // What one source counts at the squared distance d2 from an expansion of size h.
 struct FarWeight {
@@ -59,14 +61,14 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
   const FarWeight far(t, weights, half_power);
   const Frame x = frame_of(t, b);
   double sum = 0;
-  auto add = [&](const u64* starts, const u32* sources, bool of_boxes) {
+  auto add = [&](const u64* starts, const u32* sources, bool is_m2l) {
     for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
       const u32 s = sources[e];
       const Frame y = frame_of(t, s);
       double d2 = 0;
       for (int a = 0; a < 3; ++a) d2 += (x.center[a] - y.center[a]) * (x.center[a] - y.center[a]);
       const double d = fmax(sqrt(d2) - 0.5 * y.side, 0.0);
-      sum += (double)length(sources_of(t, s)) * (of_boxes ? far(d2, 0.5 * (x.side + y.side)) : far(d * d, 0.5 * x.side));
+      sum += (double)length(sources_of(t, s)) * (is_m2l ? far(d2, 0.5 * (x.side + y.side)) : far(d * d, 0.5 * x.side));
     }
   };
   add(m2l, m2l_sources, true);

@@ -3,10 +3,10 @@
 //! In most clouds errors are of one size at most leaves. In others a few targets have nearly all of the error: most points
 //! lie in clusters that are summed pair by pair, and a few lie just so far beside a cluster that an expansion carries its
 //! field to them. A sample of some leaves would miss these targets. Therefore leaves are also drawn with a
-//! probability that grows with the mean square of an estimate of the error at their targets ([`fmm_tree::far_squares`]):
-//! the sum over all boxes whose expansions reach a target, of the number of sources times the size of the kernel at their
-//! distance times a power of the ratio of size of the box and distance. The estimate only steers the draw; it is no bound, and the
-//! error is measured.
+//! probability that grows with the mean square of an estimated error at their targets ([`fmm_tree::far_squares`]). The
+//! estimate is a sum over all boxes whose expansions reach a target. Each box counts by its number of sources, by the size
+//! of the kernel at its distance, and by a power of its size divided by this distance. The estimate only steers the draw:
+//! it is no bound, and the error is measured.
 
 use super::sampled::{Direct, HALF_CORNER_POWER, Sampled};
 use fmm_families::Facts;
@@ -71,7 +71,8 @@ impl Decay {
         Ok(Decay { sizes: all, vanishes })
     }
 
-    /// The mean square of the estimated error over the targets of each leaf, for each output.
+    /// The mean square of the estimated error over the targets of each leaf, for each output. An estimate grows
+    /// like an error of order 12; [`HALF_CORNER_POWER`] is half the power of its square.
     pub fn far_squares(&self, site: &impl Sampled) -> Result<Vec<Vec<f64>>, Error> {
         site.far_squares(&self.sizes, HALF_CORNER_POWER / 2)
     }

@@ -76,7 +76,9 @@ pub struct ProbeReport {
     pub of_earlier_points: bool,
 }
 
-/// A sample with its strengths and direct sums, against which all orders are measured that have the same lists on one tree. Lists of another order differ if other boxes are small enough to be summed directly.
+/// A sample with its strengths and direct sums, against which errors of orders are measured. It serves all orders that
+/// have the same lists on one tree. Lists of two orders differ where a box has so few points that one of the orders sums
+/// them directly.
 pub(crate) struct Trial {
     pub sample: Sample,
     bootstrap: Bootstrap,

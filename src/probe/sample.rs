@@ -5,8 +5,8 @@
 //! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
 //! Leaves are drawn with a probability that grows towards the corners of boxes ([`super::corners`]), where errors are
-//! largest, and with an estimate of the error at the leaf ([`super::decay`]). Targets in leaves are drawn with one that grows
-//! towards the corners. Each drawn target counts by the inverse of its probability (Hansen & Hurwitz,
+//! largest, and with an estimated error at the leaf ([`super::decay`]). Targets in leaves are drawn with a probability
+//! that grows towards the corners. Each drawn target counts by the inverse of its probability (Hansen & Hurwitz,
 //! *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean square over all targets then has no bias.
 //!
 //! The sources of a sample are drawn in [`super::sources`].
@@ -228,9 +228,9 @@ fn factors(site: &impl Sampled, decay: &Decay, count: usize) -> Result<(Vec<f64>
     let rest = if parts.is_empty() { 1.0 } else { 0.5 };
     let of_box = |b: usize| rest + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
     // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
-    let any = |squares: Vec<f64>| usize::from(squares.iter().any(|square| *square > 0.0));
+    let reached = |squares: Vec<Vec<f64>>| usize::from(squares.iter().flatten().any(|square| *square > 0.0));
     let has_far =
-        !parts.is_empty() || totals(site.world(), [any(site.far_squares(&[[1.0; DISTANCES]], 0)?.concat())])? != [0];
+        !parts.is_empty() || totals(site.world(), [reached(site.far_squares(&[[1.0; DISTANCES]], 0)?)])? != [0];
     let factors = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK).map(of_box).collect();
     Ok((factors, has_far))
 }

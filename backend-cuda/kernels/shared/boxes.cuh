@@ -1,6 +1,6 @@
 // Boxes of an octree, and Morton keys. What pyramid.cuh also has – is_leaf, parent_of, level_at, frame_of, sources_of,
-// targets_of – serves kernels that take either tree (tree.cuh). Twin of fmm-tree/src/{morton,lists}.rs. Compiled without fused
-// multiply-adds, so that keys equal those of the CPU to the bit.
+// targets_of – serves kernels that take either tree (tree.cuh). Twin of fmm-tree/src/{morton,lists}.rs. Compiled
+// without fused multiply-adds, so that keys equal those of the CPU to the bit.
 #pragma once
 
 #include "shared/frame.cuh"

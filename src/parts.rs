@@ -43,6 +43,10 @@ impl Parts {
     pub fn lattice(&self, order: usize) -> Option<Lattice> {
         self.expansion.lattice(order, self.dim)
     }
+    /// The options of spherical harmonics for the lists of these parts.
+    pub fn harmonics(&self) -> SphericalOptions {
+        SphericalOptions { theta: self.policy.theta(), ..self.spherical }
+    }
     /// Number of far fields.
     pub fn fields(&self) -> usize {
         self.grid.fields()
@@ -116,6 +120,7 @@ pub(crate) fn parts(
         spherical: SphericalOptions {
             translation: variant.translation.unwrap_or_default(),
             truncation: variant.truncation.unwrap_or_default(),
+            theta: None,
         },
         policy: match (tree, variant.lists) {
             (true, _) => Policy::Treecode { theta: variant.theta.unwrap_or(0.0) },

@@ -158,7 +158,7 @@ fn an_application_allocates_nothing_for_a_box() {
         check("equivalent densities", pool.install(|| allocations(every, solver)));
         // At order 24, M2P does not use polynomials.
         for (order, translation) in [(4, Translation::Rcr), (4, Translation::Domains), (24, Translation::Rcr)] {
-            let options = SphericalOptions { translation, truncation: Truncation::Variable };
+            let options = SphericalOptions { translation, truncation: Truncation::Variable, ..Default::default() };
             let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(order), Expansion::Spherical(options));
             check("spherical harmonics", pool.install(|| allocations(every, solver)));
             check("a treecode", pool.install(|| allocations(far, solver)));

@@ -118,7 +118,7 @@ fn the_119_stencil_stays_below_the_errors_that_were_measured() {
     assert!(4 * stencil.m2l.len() < 3 * plain.m2l.len(), "{} {}", stencil.m2l.len(), plain.m2l.len());
     for p in [4, 8, 12] {
         for truncation in [Truncation::Variable, Truncation::Fixed] {
-            let options = SphericalOptions { translation: Translation::Rcr, truncation };
+            let options = SphericalOptions { translation: Translation::Rcr, truncation, ..Default::default() };
             let x = Spherical::<Laplace, f64>::new(&Laplace, p, options).unwrap();
             let [before, after] = [&plain, &stencil].map(|lists| case.errors(&tree, lists, &x));
             for k in 0..2 {

@@ -13,9 +13,12 @@ type Values<F, T> = SphericalExpansion<F, T, <F as Family>::Source, <F as Family
 type Gradients<F, T> = SphericalExpansion<F, T, Gradient<<F as Family>::Source>, Gradient<<F as Family>::Far>>;
 type Hessians<F, T> = SphericalExpansion<F, T, Hessian<<F as Family>::Source>, Hessian<<F as Family>::Far>>;
 
-const VARIABLE: SphericalOptions = SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Variable };
-const FIXED: SphericalOptions = SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Fixed };
-const DIRECT: SphericalOptions = SphericalOptions { translation: Translation::Direct, truncation: Truncation::Fixed };
+const VARIABLE: SphericalOptions =
+    SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Variable, theta: None };
+const FIXED: SphericalOptions =
+    SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Fixed, theta: None };
+const DIRECT: SphericalOptions =
+    SphericalOptions { translation: Translation::Direct, truncation: Truncation::Fixed, theta: None };
 
 fn expected(orders: &[usize], rate: f64, first: f64, floor: f64) -> Expected {
     Expected { orders: orders.to_vec(), rate, first, floor, homogeneous: true }
@@ -211,7 +214,8 @@ fn variable_truncation_keeps_the_error() {
     let (points, p) = (inside(source), 8);
     let charges = vec![1.0; 30];
     let sources = Cloud { xyz: &points, strengths: &charges };
-    const BOUND: SphericalOptions = SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Bound };
+    const BOUND: SphericalOptions =
+        SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Bound, theta: None };
     let [fixed, variable, bound] =
         [FIXED, VARIABLE, BOUND].map(|o| Values::<Laplace, f64>::new(&Laplace, p, o).unwrap());
     let (mut worst, mut moments) = ([0.0f64; 3], vec![0.0; p * p]);

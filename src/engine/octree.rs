@@ -142,7 +142,7 @@ pub(crate) fn solver(
     let near = r.backend.processor().near_fields(r)?;
     let settings = Settings { order, precision: r.precision, isa: choice.isa, cache: r.cache.clone(), near };
     let (mut kernels, expansion) = match parts.expansion {
-        Expansion::Spherical => (r.family.in_space(r.outputs)?, Carrier::Spherical(parts.spherical)),
+        Expansion::Spherical => (r.family.in_space(r.outputs)?, Carrier::Spherical(parts.harmonics())),
         Expansion::Equivalent => (r.family.in_space(r.outputs)?, Carrier::Equivalent(Fill::Surface)),
         Expansion::Interpolation => (r.family.in_volume(r.outputs)?, Carrier::Equivalent(Fill::Volume)),
     };

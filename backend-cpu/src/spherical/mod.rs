@@ -3,13 +3,12 @@
 //!
 //! | stage | file |
 //! |---|---|
-//! | P2M, P2L, L2P, M2P | `points`; degrees of M2P: `cuts` |
+//! | P2M, P2L, L2P, M2P | `points` |
 //! | M2M, M2L, L2L | `translate`, batched by `moves` |
 //! | P2P | `near` in the parent module, shared by all methods in space |
 //!
 //! All list policies work: U, V, W, X, the 119 stencil, a treecode.
 
-pub mod cuts;
 mod moves;
 mod plan;
 mod points;

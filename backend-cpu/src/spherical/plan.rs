@@ -1,6 +1,5 @@
 //! The plan of the method by spherical harmonics: operators, sorted edges and workspaces.
 
-use super::cuts::Cuts;
 use super::stages::{Coefficients, Run};
 use super::translate::{Translations, cube};
 use crate::admissible::{self, Region};
@@ -15,7 +14,8 @@ use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::gradient::Gradient;
 use fmm_kernels::spherical::horner::{self, Horner};
 use fmm_kernels::spherical::layout::{Layout, derivatives_of, layout};
-use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, Truncation, expansion};
+use fmm_kernels::spherical::truncation::degrees;
+use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, expansion};
 use fmm_traits::{
     Cube, Error, Kernels, Lists, NearField, Observer, OutputColumns, Precision, Real, Solver, StageSeconds, Tree,
     evaluate,
@@ -76,7 +76,7 @@ pub struct Plan<T: Real> {
     pub(super) far: Far,
     /// The near field, if another processor sums it.
     pub(super) elsewhere: Option<Arc<dyn NearField>>,
-    truncation: Truncation,
+    options: SphericalOptions,
     pub(super) points: Pool<Scratch<T>>,
     pub(super) near64: Pool<Scratch<f64>>,
     pub(super) coefficients: Pool<Coefficients<T>>,
@@ -113,24 +113,24 @@ pub(super) struct Far {
 }
 
 impl Far {
-    fn new(tree: &Tree, lists: &Lists, order: usize, truncation: Truncation) -> Result<Self, Error> {
-        let all: Vec<Cube> = (0..tree.len()).map(|b| cube(tree, b)).collect();
-        let cuts = Cuts::new(tree, &all, lists, truncation)?;
+    fn new(tree: &Tree, lists: &Lists, order: usize, options: &SphericalOptions) -> Self {
         if lists.m2p.is_empty() {
-            return Ok(Far::default());
+            return Far::default();
         }
+        let all: Vec<Cube> = (0..tree.len()).map(|b| cube(tree, b)).collect();
+        let share = |t: usize, s: u32| options.truncation.of_m2p(options.theta, all[t], all[s as usize]);
         let mut place = vec![0; all.len()];
         lists.m2p.sources.iter().for_each(|&b| place[b as usize] = 1);
         let boxes: Vec<u32> = (0..all.len() as u32).filter(|&b| place[b as usize] == 1).collect();
         boxes.iter().enumerate().for_each(|(i, &b)| place[b as usize] = i as u32);
         let row = |t: usize| {
-            let edge = |&s: &u32| (place[s as usize], cuts.degrees(all[t], all[s as usize], order) as u8);
+            let edge = |&s: &u32| (place[s as usize], degrees(order, share(t, s)) as u8);
             let mut edges: Vec<(u32, u8)> = lists.m2p.row(t).iter().map(edge).collect();
             edges.sort_unstable_by_key(|&(s, degrees)| (degrees, s));
             edges
         };
         let edges = (0..all.len()).into_par_iter().flat_map_iter(row).collect();
-        Ok(Far { cubes: boxes.iter().map(|&b| all[b as usize]).collect(), boxes, edges })
+        Far { cubes: boxes.iter().map(|&b| all[b as usize]).collect(), boxes, edges }
     }
 
     fn bytes(&self) -> u64 {
@@ -156,9 +156,9 @@ impl<T: Real> Plan<T> {
             translations: Translations::new(&tree, &lists, p, options)?,
             leaves: Leaves::new(&tree),
             horner: (p <= horner::MAX_ORDER && facts.derivatives < 2).then(|| Horner::new(p)),
-            far: Far::new(&tree, &lists, p, options.truncation)?,
+            far: Far::new(&tree, &lists, p, &options),
             elsewhere: settings.near_of(&facts.kernels, &tree, &lists)?,
-            truncation: options.truncation,
+            options,
             points: Pool::new(Default::default),
             near64: Pool::new(Default::default),
             coefficients: Pool::new(Default::default),
@@ -229,7 +229,7 @@ impl<T: Real> OctreeSolver for Plan<T> {
     }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         admissible::check(&tree, &lists, &REGION)?;
-        let far = Far::new(&tree, &lists, self.settings.order, self.truncation)?;
+        let far = Far::new(&tree, &lists, self.settings.order, &self.options);
         let near = self.settings.near_of(&self.facts.kernels, &tree, &lists)?;
         self.translations.set_tree(&tree, &lists)?;
         (self.leaves, self.far, self.elsewhere) = (Leaves::new(&tree), far, near);

@@ -2,7 +2,7 @@
 
 use super::*;
 use backend_cpu::pairwise::Pairwise;
-use backend_cpu::spherical::cuts::Cuts;
+use fmm_kernels::spherical::truncation::degrees;
 use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Yukawa};
 use fmm_traits::{Cloud, Cube, Expansion, Real};
@@ -74,10 +74,13 @@ fn agree<F: Known, T: Real>(
 }
 
 /// The lists of every policy.
+/// The opening angle of the treecode.
+const THETA: f64 = 0.7;
+
 fn policies(points: &[f64], targets: Option<&[f64]>) -> Vec<(&'static str, (Tree, Lists))> {
     let (tree, lists) = geometry(points, targets, 15);
     let stencil = stencil119(&tree, &ListOptions::default()).unwrap();
-    let options = TreecodeOptions { theta: 0.7, m2p_min_sources: 0 };
+    let options = TreecodeOptions { theta: THETA, m2p_min_sources: 0 };
     let mac = treecode(&tree, &options, fmm_kernels::spherical::expansion::m2p_valid).unwrap();
     vec![("uvwx", (tree.clone(), lists)), ("stencil119", (tree.clone(), stencil)), ("treecode", (tree, mac))]
 }
@@ -141,7 +144,7 @@ fn every_order_and_variant() {
         }
         for translation in [Translation::Rcr, Translation::Direct] {
             for truncation in [Truncation::Variable, Truncation::Fixed, Truncation::Bound] {
-                let options = SphericalOptions { translation, truncation };
+                let options = SphericalOptions { translation, truncation, ..Default::default() };
                 let what = format!("{policy} {options:?}");
                 agree::<_, f64>(&Laplace, both(), 6, &geometry, options, 1e-12, &what);
             }
@@ -169,7 +172,7 @@ fn domains_of_children_give_the_same_sums() {
         for (policy, geometry) in policies(&points, None).into_iter().take(2) {
             let differences = [4, 10, 16].map(|order| {
                 let [apart, domains] = [Translation::Rcr, Translation::Domains].map(|translation| {
-                    let options = SphericalOptions { translation, truncation: Truncation::Fixed };
+                    let options = SphericalOptions { translation, truncation: Truncation::Fixed, ..Default::default() };
                     apply(&*fast(&family, both(), &geometry, &settings(order, Precision::F64), options), &q)
                 });
                 difference::<Laplace>(&domains, &apart)
@@ -188,7 +191,6 @@ fn far_boxes_take_fewer_degrees() {
     fn sums<E: Kernel>(tree: &Tree, lists: &Lists, order: usize, q: &[f64]) -> Vec<f64> {
         let cube = |b: usize| Cube { center: tree.center(b, tree.level_of(b)), side: tree.side_at(tree.level_of(b)) };
         let cubes: Vec<Cube> = (0..tree.len()).map(cube).collect();
-        let cuts = Cuts::new(tree, &cubes, lists, Truncation::Variable).unwrap();
         let expansion = |p: usize| Orders::<E>::new(&Laplace, p, SphericalOptions::default()).unwrap();
         let all: Vec<_> = (1..=order).map(expansion).collect();
         let at = |k: usize| std::array::from_fn(|a| tree.sources.xyz[a][k]);
@@ -201,7 +203,8 @@ fn far_boxes_take_fewer_degrees() {
             let mut values = vec![0.0; targets.len() * E::VALUES];
             for &s in lists.m2p.row(t) {
                 let (xyz, strengths) = of(s as usize);
-                let degrees = cuts.degrees(cubes[t], cubes[s as usize], order);
+                let share = Truncation::Variable.of_m2p(Some(THETA), cubes[t], cubes[s as usize]);
+                let degrees = degrees(order, share);
                 let (x, mut row) = (&all[degrees - 1], vec![0.0; degrees * degrees]);
                 x.p2m(cubes[s as usize], Cloud { xyz: &xyz, strengths: &strengths }, &mut row);
                 x.m2p(cubes[s as usize], &row, &targets, &mut values);
@@ -225,7 +228,7 @@ fn far_boxes_take_fewer_degrees() {
     let q = normal_strengths(1000, 5);
     let (tree, lists) = policies(&points, None).swap_remove(2).1;
     let run = |outputs: Outputs, order: usize, truncation: Truncation| {
-        let options = SphericalOptions { truncation, ..Default::default() };
+        let options = SphericalOptions { truncation, theta: Some(THETA), ..Default::default() };
         apply(&*fast(&Laplace, outputs, &(tree.clone(), lists.clone()), &settings(order, Precision::F64), options), &q)
     };
     let near = |a: &[f64], b: &[f64]| OutputError::of(Outputs::POTENTIAL, a, b, 1).rel_l2;

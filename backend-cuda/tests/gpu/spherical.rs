@@ -42,7 +42,11 @@ struct Plain<'a, F> {
 impl<F: Family> Visitor for Plain<'_, F> {
     type Output = Vec<f64>;
     fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
-        let options = SphericalOptions { translation: spherical::Translation::Direct, truncation: self.truncation };
+        let options = SphericalOptions {
+            translation: spherical::Translation::Direct,
+            truncation: self.truncation,
+            ..Default::default()
+        };
         let expansion = SphericalExpansion::<F, f64, S, E>::new(self.family, self.p, options).unwrap();
         let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
         let values = run.apply(self.strengths, &mut |_, _| true).unwrap();

@@ -62,7 +62,7 @@ fn compared<F: Family>(
     let q = normal_strengths(s.len() / 3 * F::Source::STRENGTHS, 53);
     let domains = settings.translation == Some(Translation::Domains);
     let translation = if domains { spherical::Translation::Domains } else { spherical::Translation::Rcr };
-    let options = spherical::SphericalOptions { translation, truncation: settings.truncation };
+    let options = spherical::SphericalOptions { translation, truncation: settings.truncation, ..Default::default() };
     let expected = cpu(family, outputs, (here, lists), p, options, &q);
     let found = match precision {
         Precision::F64 => Plan::<f64, f64>::spherical(family, outputs, p, settings, tree(), there)

@@ -39,12 +39,14 @@ impl Translation {
 }
 
 /// Options of the expansion.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SphericalOptions {
     /// How expansions are translated.
     pub translation: Translation,
-    /// Whether M2L uses fewer degrees for distant pairs.
+    /// Whether M2L uses fewer degrees for distant pairs, and M2P of a treecode.
     pub truncation: Truncation,
+    /// The opening angle θ of a treecode; `None` for lists with M2L.
+    pub theta: Option<f64>,
 }
 
 /// Spherical harmonics for a family whose far field is that of Laplace charges and dipoles. `S` is the kernel from the

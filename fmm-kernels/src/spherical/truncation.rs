@@ -88,6 +88,20 @@ impl Truncation {
             Truncation::Variable => ratios_of(TYPICAL_RADIUS, target, source).map(|ratio| share(TYPICAL_RADIUS, ratio)),
         }
     }
+
+    /// The fraction of the degrees of the multipole of `source` that its evaluation in `target` needs. `theta` is the
+    /// opening angle of a treecode. In other lists, M2P edges are near and need all degrees, as they do unless
+    /// truncation is [variable](Truncation::Variable).
+    ///
+    /// The order of a treecode is chosen for its nearest edges. The error of typical points falls by the ratio
+    /// h₁/2 / (D − h₂/2) per degree. No edge of a treecode has a larger ratio than θ/2. Eq. 24 gives each edge the error
+    /// of an edge of that ratio.
+    pub fn of_m2p(self, theta: Option<f64>, target: Cube, source: Cube) -> f64 {
+        match (self, theta) {
+            (Truncation::Variable, Some(theta)) => share_of(0.5 * theta, typical_ratio(target, source)),
+            _ => 1.0,
+        }
+    }
 }
 
 /// The fraction of the degrees that a series with `ratio` per degree needs, if the nearest pair of the V list uses all.
@@ -97,13 +111,13 @@ fn share(radius: f64, ratio: f64) -> f64 {
 
 /// The fraction of the degrees that a series with `ratio` per degree needs, if a series with ratio `largest` uses all
 /// (eq. 24).
-pub fn share_of(largest: f64, ratio: f64) -> f64 {
+fn share_of(largest: f64, ratio: f64) -> f64 {
     if largest < 1.0 && (0.0..largest).contains(&ratio) { largest.ln() / ratio.ln() } else { 1.0 }
 }
 
 /// Factor by which the error of typical points falls per degree when the multipole of `source` is evaluated in
 /// `target`.
-pub fn typical_ratio(target: Cube, source: Cube) -> f64 {
+fn typical_ratio(target: Cube, source: Cube) -> f64 {
     // In units of the source's side, so that squares do not overflow.
     let d2: f64 = (0..3).map(|a| ((target.center[a] - source.center[a]) / source.side).powi(2)).sum();
     TYPICAL_RADIUS / (d2.sqrt() - TYPICAL_RADIUS * target.side / source.side)

@@ -34,51 +34,67 @@ __device__ __forceinline__ int exponent_of_root(double x) {
   return (((__double2hiint(x) >> 20 & 0x7ff) - 1023) >> 1) + 1023;
 }
 
-// What one source counts at the squared distance d2 from an expansion of size h.
-struct FarWeight {
+// The factors of an edge in fmm_tree::far_squares. On a GPU, M2P edges take all degrees.
+struct FarEdge {
   const double* weights;
   int root;
   u32 half_power;
-  __device__ FarWeight(const Tree& t, const double* weights, u32 half_power) : weights(weights), half_power(half_power) {
+  __device__ FarEdge(const Tree& t, const double* weights, u32 half_power) : weights(weights), half_power(half_power) {
     const double side = frame_of(t, 0).side;
     root = exponent_of_root(side * side);
   }
-  __device__ double operator()(double d2, double h) const {
-    const double ratio = fmin(h * h / d2, 1.0);
-    double x = weights[min(max(root - exponent_of_root(d2), 0), DISTANCES - 1)];
+  // weights[k] at the squared distance d2.
+  __device__ double weight(double d2) const { return weights[min(max(root - exponent_of_root(d2), 0), DISTANCES - 1)]; }
+  // (h/d)^(2·half_power) from (h/d)².
+  __device__ double power(double ratio) const {
+    double x = 1;
+    ratio = fmin(ratio, 1.0);
     for (u32 k = 0; k < half_power; ++k) x *= ratio;
     return x;
   }
 };
 
-// For each box the sum over its M2L and P2L edges in fmm_tree::far_squares.
+// For each box the sums over its M2L and P2L edges in fmm_tree::far_squares, first of all boxes for expansions that take
+// all degrees on each edge, then of all boxes for those that take fewer on far edges.
 extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l,
                                     const u32* m2l_sources, const u32* p2l_sources, const double* weights,
                                     u32 half_power, double* sums) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
-  const FarWeight far(t, weights, half_power);
+  const FarEdge far(t, weights, half_power);
   const Frame x = frame_of(t, b);
-  double sum = 0;
+  const double of_nearest = far.power(0.25);
+  double all = 0, fewer = 0;
   auto add = [&](const u64* starts, const u32* sources, bool is_m2l) {
     for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
       const u32 s = sources[e];
       const Frame y = frame_of(t, s);
-      double d2 = 0;
+      double d2 = 0, h = 0.5 * x.side;
       for (int a = 0; a < 3; ++a) d2 += (x.center[a] - y.center[a]) * (x.center[a] - y.center[a]);
-      const double d = fmax(sqrt(d2) - 0.5 * y.side, 0.0);
-      sum += (double)length(sources_of(t, s)) * (is_m2l ? far(d2, 0.5 * (x.side + y.side)) : far(d * d, 0.5 * x.side));
+      if (is_m2l) {
+        h += 0.5 * y.side;
+      } else {
+        const double d = fmax(sqrt(d2) - 0.5 * y.side, 0.0);
+        d2 = d * d;
+      }
+      const double weight = (double)length(sources_of(t, s)) * far.weight(d2), power = far.power(h * h / d2);
+      all += weight * power;
+      fewer += weight * (is_m2l ? of_nearest : power);
     }
   };
   add(m2l, m2l_sources, true);
   add(p2l, p2l_sources, false);
-  sum = warp_inclusive(sum);
-  if (lane_id() == 31) sums[b] = sum;
+  all = warp_inclusive(all);
+  fewer = warp_inclusive(fewer);
+  if (lane_id() == 31) {
+    sums[b] = all;
+    sums[count + b] = fewer;
+  }
 }
 
-// For each leaf the mean square over its targets, as fmm_tree::far_squares defines it; 0 for other boxes. One lane works
-// on a target. `sums` are those of `far_sums`.
+// For each leaf the mean squares over its targets, as fmm_tree::far_squares defines them; 0 for other boxes. One lane works
+// on a target. `sums` are those of `far_sums`, and `squares` are in the same order.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
                                        const double* xyz, u64 n, u32 axes, const double* weights, u32 half_power,
                                        const double* sums, double* squares) {
@@ -86,30 +102,37 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
   const u32 b = warp_index();
   if (b >= count) return;
   const uint2 targets = targets_of(t, b);
-  double square = 0;
+  double all = 0, fewer = 0;
   if (is_leaf(t, b) && targets.x < targets.y) {
-    const FarWeight far(t, weights, half_power);
-    double above = sums[b];
-    for (u32 box = b; box != 0;) {
-      box = parent_of(t, box);
+    const FarEdge far(t, weights, half_power);
+    double above = 0, above_fewer = 0;
+    for (u32 box = b;; box = parent_of(t, box)) {
       above += sums[box];
+      above_fewer += sums[count + box];
+      if (box == 0) break;
     }
     const u64 first = m2p[b], end = m2p[b + 1];
     for (u32 i = targets.x + lane_id(); i < targets.y; i += 32) {
-      double sum = above;
+      double sum = 0;
       for (u64 e = first; e < end; ++e) {
         const u32 s = m2p_sources[e];
         const Frame y = frame_of(t, s);
         double d2 = 0;
         for (u32 a = 0; a < axes; ++a) d2 += (xyz[a * n + i] - y.center[a]) * (xyz[a * n + i] - y.center[a]);
-        sum += (double)length(sources_of(t, s)) * far(d2, 0.5 * y.side);
+        sum += (double)length(sources_of(t, s)) * far.weight(d2) * far.power(0.25 * y.side * y.side / d2);
       }
-      square += sum * sum;
+      all += (above + sum) * (above + sum);
+      fewer += (above_fewer + sum) * (above_fewer + sum);
     }
-    square /= length(targets);
+    all /= length(targets);
+    fewer /= length(targets);
   }
-  square = warp_inclusive(square);
-  if (lane_id() == 31) squares[b] = square;
+  all = warp_inclusive(all);
+  fewer = warp_inclusive(fewer);
+  if (lane_id() == 31) {
+    squares[b] = all;
+    squares[count + b] = fewer;
+  }
 }
 
 // For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf

@@ -101,19 +101,27 @@ impl<'a> Cut<'a> {
         Ok(device.download(&brief, "incoming edges")?.into_iter().map(of).collect())
     }
 
-    /// The mean squares over the targets of each leaf that `fmm_tree::far_squares` defines.
+    /// The mean squares over the targets of each leaf that `fmm_tree::far_squares` defines. M2P edges take all degrees, as
+    /// they do on a device.
     ///
     /// # Errors
     /// Errors of the device.
     pub fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
-        weights.iter().map(|weights| self.far_squares_of(weights, half_power)).collect()
+        let (mut all, mut fewer) = (Vec::new(), Vec::new());
+        for weights in weights {
+            let mut squares = self.far_squares_of(weights, half_power)?;
+            fewer.push(squares.split_off(self.boxes));
+            all.push(squares);
+        }
+        Ok(all.into_iter().chain(fewer).collect())
     }
 
-    /// [`far_squares`](Cut::far_squares) for one array of weights.
+    /// [`far_squares`](Cut::far_squares) for one array of weights: for all boxes with all degrees, then for all boxes
+    /// with fewer degrees on far edges.
     fn far_squares_of(&self, weights: &[f64; DISTANCES], half_power: u32) -> Result<Vec<f64>, Error> {
         let (device, n) = (self.device, self.boxes);
-        let sums: Buffer<f64> = device.alloc(n, "sums over edges")?;
-        let squares: Buffer<f64> = device.alloc(n, "squares of leaves")?;
+        let sums: Buffer<f64> = device.alloc(2 * n, "sums over edges")?;
+        let squares: Buffer<f64> = device.alloc(2 * n, "squares of leaves")?;
         let weights: Buffer<f64> = device.upload(weights, "weights of edges")?;
         let [m2l, p2l, m2p, _] = self.edges;
         let of_sums = [
@@ -140,7 +148,7 @@ impl<'a> Cut<'a> {
             (&sums).into(),
             (&squares).into(),
         ];
-        // SAFETY: arguments as in cut.cu; `sums` and `squares` have an entry for each box, `weights` one for each distance,
+        // SAFETY: arguments as in cut.cu; `sums` and `squares` have two entries for each box, `weights` one for each distance,
         // and the ranges of the boxes lie within the targets.
         unsafe {
             self.kernels.warps("far_sums", n, &of_sums)?;

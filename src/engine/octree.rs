@@ -102,7 +102,10 @@ impl Site {
         let kept = self.trial.take().filter(|(drawn, _)| *drawn == edges);
         let kept = match kept {
             Some(kept) => kept,
-            None => (edges, trial_of(r, c, &OnHost { tree, lists }, r.precision == Precision::F32)?),
+            None => {
+                let site = OnHost { tree, lists, theta: parts.policy.theta() };
+                (edges, trial_of(r, c, &site, r.precision == Precision::F32)?)
+            }
         };
         Ok((tree, lists, &self.trial.insert(kept).1))
     }
@@ -233,7 +236,7 @@ impl Engine for Octree {
             _ => None,
         };
         let one = one.as_ref().map(|solver| &**solver as &dyn Solver);
-        errors_of_attributes((r, c), trial, &OnHost { tree, lists }, nodes, one)
+        errors_of_attributes((r, c), trial, &OnHost { tree, lists, theta: parts.policy.theta() }, nodes, one)
     }
 
     fn sample(&self) -> Option<&Sample> {

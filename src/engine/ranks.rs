@@ -254,7 +254,12 @@ impl Engine for Ranks {
         let probe = match &mut site.probe {
             Some(probe) => probe,
             none => {
-                let mine = sample_of(r, c, &OnRank { placed, lists }, r.precision == Precision::F32)?;
+                let mine = sample_of(
+                    r,
+                    c,
+                    &OnRank { placed, lists, theta: parts.policy.theta() },
+                    r.precision == Precision::F32,
+                )?;
                 let whole = mine.whole(world)?;
                 none.insert(Probe { edges, mine, whole, trial: None })
             }
@@ -264,7 +269,7 @@ impl Engine for Ranks {
         if let Some((tree, lists)) = cut {
             let trial = match probe.trial.take() {
                 Some(trial) => trial,
-                None => trial_with(probe.whole.clone(), r, c, &OnHost { tree: &tree, lists: &lists })?,
+                None => trial_with(probe.whole.clone(), r, c, &OnHost { tree: &tree, lists: &lists, theta: None })?,
             };
             let small = fmm_tree::thin(&tree, &lists, &trial.sample.of_errors.positions, &trial.sample.targets);
             let sums = start.elapsed().as_secs_f64();

@@ -1,5 +1,6 @@
 //! Placed points as the probe sees them: a tree and its lists, in the memory of the host or of a device.
 
+use crate::variant::Truncation;
 use fmm_dist::{Placed, World};
 use fmm_traits::{Error, Hierarchy, Lists, Tree};
 use fmm_tree::{DISTANCES, Incoming};
@@ -108,6 +109,8 @@ fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
 pub(crate) struct OnHost<'a, H> {
     pub tree: &'a H,
     pub lists: &'a Lists,
+    /// The opening angle θ of a treecode.
+    pub theta: Option<f64>,
 }
 
 impl<H: Hierarchy> Sampled for OnHost<'_, H> {
@@ -122,7 +125,8 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
     }
 
     fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
-        Ok(fmm_tree::far_squares(self.tree, self.lists, weights, half_power))
+        let share = |target, source| Truncation::Variable.of_m2p(self.theta, target, source);
+        Ok(fmm_tree::far_squares(self.tree, self.lists, weights, half_power, share))
     }
 
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
@@ -153,11 +157,13 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
 pub(crate) struct OnRank<'a> {
     pub placed: &'a Placed,
     pub lists: &'a Lists,
+    /// The opening angle θ of a treecode.
+    pub theta: Option<f64>,
 }
 
 impl OnRank<'_> {
     fn here(&self) -> OnHost<'_, Tree> {
-        OnHost { tree: self.placed.tree(), lists: self.lists }
+        OnHost { tree: self.placed.tree(), lists: self.lists, theta: self.theta }
     }
 }
 

@@ -214,7 +214,7 @@ mod tests {
         for occupancy in [8.0, 400.0] {
             let tree = fmm_tree::build(&xyz, None, &BuildOptions { occupancy, ..BuildOptions::default() }).unwrap();
             let lists = fmm_tree::uvwx(&tree, &ListOptions::default()).unwrap();
-            let site = OnHost { tree: &tree, lists: &lists };
+            let site = OnHost { tree: &tree, lists: &lists, theta: None };
             let weights = Weights::new(&site, End::Targets, n).unwrap();
             let leaf = (0..tree.boxes()).rfind(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap() as u32;
             let near = within(&tree, &site.near_rows(&with_ancestors(&tree, &[leaf])).unwrap());

@@ -18,7 +18,8 @@ pub const TESTS: &[Test] =
 pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]: [&[u32]; 2], what: &str) {
     assert_eq!(cut.incoming().unwrap(), fmm_tree::incoming(here, lists), "{what}");
     let weights: [[f64; DISTANCES]; 2] = [1.7f64, 0.9].map(|x| std::array::from_fn(|k| x.powi(k as i32)));
-    let squares = [cut.far_squares(&weights, 2).unwrap(), fmm_tree::far_squares(here, lists, &weights, 2)];
+    let squares = [cut.far_squares(&weights, 2).unwrap(), fmm_tree::far_squares(here, lists, &weights, 2, |_, _| 1.0)];
+    assert_eq!(squares[0].len(), squares[1].len(), "{what}");
     for (there, here) in squares[0].iter().zip(&squares[1]) {
         for (b, (found, square)) in there.iter().zip(here).enumerate() {
             assert!((found - square).abs() <= 1e-12 * square, "{what}: box {b}: {found} for {square}");

@@ -172,7 +172,7 @@ impl Engine for Plane {
             Some(sampled) => sampled,
             None => {
                 let (pyramid, lists) = (&site.pyramid, &site.lists);
-                let trial = trial_of(r, c, &OnHost { tree: pyramid, lists }, self.rough())?;
+                let trial = trial_of(r, c, &OnHost { tree: pyramid, lists, theta: None }, self.rough())?;
                 let thin = thinned(pyramid, lists, &trial);
                 Sampled::new(trial, thin)
             }

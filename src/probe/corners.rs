@@ -23,7 +23,7 @@ impl Weights {
     /// The weights of the sources or targets, of which there are `count` on all ranks.
     pub fn new(site: &impl Sampled, end: End, count: usize) -> Result<Weights, Error> {
         let sums = site.corner_sums(end, HALF_CORNER_POWER)?;
-        let mean = exact_sum(site.world(), &sums)?.map(|sum| sum / count as f64);
+        let mean = exact_sum(site.world(), sums.len(), |b| sums[b])?.map(|sum| sum / count as f64);
         Ok(Weights { end, sums, mean })
     }
 

@@ -84,11 +84,11 @@ pub(super) fn totals<const N: usize>(world: &World, mine: [usize; N]) -> Result<
     Ok(all.map(|k| k as usize))
 }
 
-/// The sum of some `terms` of all ranks, none of which is negative; `None` if it is 0 or not finite. The units of the
-/// sum are parts of its largest term. All ranks call it together.
-pub(super) fn exact_sum(world: &World, terms: &[f64]) -> Result<Option<f64>, Error> {
-    let terms = terms.par_iter().with_min_len(BOXES_OF_A_TASK);
-    let largest = terms.clone().map(|&x| if x.is_nan() { f64::INFINITY } else { x }).reduce(|| 0.0, f64::max);
+/// The sum of some terms of all ranks, none of which is negative; `None` if it is 0 or not finite. This rank has the
+/// terms `term(0)` to `term(count − 1)`. The units of the sum are parts of its largest term. All ranks call it together.
+pub(super) fn exact_sum(world: &World, count: usize, term: impl Fn(usize) -> f64 + Sync) -> Result<Option<f64>, Error> {
+    let terms = (0..count).into_par_iter().with_min_len(BOXES_OF_A_TASK).map(&term);
+    let largest = terms.clone().map(|x| if x.is_nan() { f64::INFINITY } else { x }).reduce(|| 0.0, f64::max);
     let mut largest = [largest];
     world.reduce(&mut largest, f64::max)?;
     let [largest] = largest;
@@ -113,7 +113,7 @@ mod tests {
                 let all = || mine.iter().map(|&w| units(w));
                 let span = Span::of(&world, &[all().sum()]).unwrap()[0];
                 let drawn: Vec<_> = span.draw(all(), count, start).into_iter().map(|(i, k)| (first + i, k)).collect();
-                (drawn, exact_sum(&world, mine).unwrap().unwrap())
+                (drawn, exact_sum(&world, mine.len(), |k| mine[k]).unwrap().unwrap())
             };
             let found: Vec<_> = threads(ranks, of_rank).into_iter().map(Result::unwrap).collect();
             (found.iter().flat_map(|f| f.0.clone()).collect(), found[0].1)

@@ -16,12 +16,11 @@
 use super::corners::Weights;
 use super::decay::Decay;
 use super::draw::{Span, drawn_points, exact_sum, totals, units};
-use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
+use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of, within};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use super::{ProbeReport, ProbeStratum};
 use crate::rng::Rng;
 use fmm_dist::World;
-use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
 use fmm_tree::DISTANCES;
 use rayon::prelude::*;
@@ -117,11 +116,7 @@ fn exceeded(world: &World, numbers: &[u32], places: impl Fn(usize) -> usize) -> 
 /// small.)
 fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<u32>>, Error> {
     let (tree, incoming) = (site.boxes(), site.incoming()?);
-    let mut by_p2l = vec![false; tree.boxes()];
-    for b in 0..tree.boxes() {
-        let parent = tree.parent(b);
-        by_p2l[b] = incoming[b].p2l || parent != NONE && by_p2l[parent as usize];
-    }
+    let by_p2l = within(tree, |b| incoming[b].p2l);
     let leaves = leaves(tree, |b| !tree.targets_of(b).is_empty());
     let all = || leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
     let [targets, count] = totals(site.world(), [tree.targets_of(0).len(), leaves.len()])?;
@@ -219,9 +214,8 @@ fn factors(site: &impl Sampled, decay: &Decay, count: usize) -> Result<(Vec<f64>
     let tree = site.boxes();
     let mut parts = Vec::new();
     for squares in decay.far_squares(site)? {
-        let of_leaf = |(b, square): (usize, &f64)| tree.targets_of(b).len() as f64 * square;
-        let terms: Vec<f64> = squares.par_iter().enumerate().with_min_len(BOXES_OF_A_TASK).map(of_leaf).collect();
-        let mean = exact_sum(site.world(), &terms)?.map(|sum| sum / count as f64);
+        let of_leaf = |b: usize| tree.targets_of(b).len() as f64 * squares[b];
+        let mean = exact_sum(site.world(), squares.len(), of_leaf)?.map(|sum| sum / count as f64);
         parts.extend(mean.filter(|mean| mean.is_normal()).map(|mean| (squares, mean)));
     }
     let share = 0.5 / parts.len().max(1) as f64;

@@ -2,6 +2,7 @@
 
 use crate::variant::Truncation;
 use fmm_dist::{Placed, World};
+use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy, Lists, Tree};
 use fmm_tree::{DISTANCES, Incoming};
 use rayon::prelude::*;
@@ -46,10 +47,24 @@ pub(crate) fn level_of(tree: &impl Hierarchy, b: usize) -> usize {
 }
 
 /// The leaves that `has` chooses, by number.
-pub(crate) fn leaves(tree: &impl Hierarchy, has: impl Fn(usize) -> bool) -> Vec<u32> {
-    let mut leaves = Vec::with_capacity(tree.boxes());
-    leaves.extend((0..tree.boxes()).filter(|&b| tree.is_leaf(b) && has(b)).map(|b| b as u32));
-    leaves
+pub(crate) fn leaves(tree: &impl Hierarchy, has: impl Fn(usize) -> bool + Sync) -> Vec<u32> {
+    let boxes = (0..tree.boxes() as u32).into_par_iter().with_min_len(BOXES_OF_A_TASK);
+    boxes.filter(|&b| tree.is_leaf(b as usize) && has(b as usize)).collect()
+}
+
+/// For each box, whether `has` chooses it or a box above it.
+pub(crate) fn within(tree: &impl Hierarchy, has: impl Fn(usize) -> bool + Sync) -> Vec<bool> {
+    let mut found = vec![false; tree.boxes()];
+    for level in 0..tree.levels() {
+        let boxes = tree.level(level);
+        let (above, here) = found.split_at_mut(boxes.start);
+        let here = here[..boxes.len()].par_iter_mut().enumerate().with_min_len(BOXES_OF_A_TASK);
+        here.for_each(|(k, found)| {
+            let (b, parent) = (boxes.start + k, tree.parent(boxes.start + k));
+            *found = has(b) || parent != NONE && above[parent as usize];
+        });
+    }
+    found
 }
 
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.

@@ -23,7 +23,7 @@
 
 use super::corners::Weights;
 use super::draw::{Span, UNITS, drawn_points, units};
-use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
+use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of, within};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
@@ -96,7 +96,7 @@ pub(super) fn sources(
     let mut leaves = leaves(tree, |b| !tree.sources_of(b).is_empty());
     leaves.par_sort_unstable_by_key(|&b| tree.sources_of(b as usize).start);
     let rows = [site.near_rows(&with_ancestors(tree, sampled))?, site.far_rows(sampled)?];
-    let (near, close) = rayon::join(|| within(tree, &rows[0]), || within(tree, &rows[1]));
+    let (near, close) = rayon::join(|| in_or_below(tree, &rows[0]), || in_or_below(tree, &rows[1]));
     let of_sources: Weights;
     let weights = if tree.same_points() {
         weights
@@ -126,39 +126,43 @@ pub(super) fn sources(
     let start = units(rng.uniform());
     let mine = chances.iter().map(|&chance| u128::from(chance)).sum();
     let mut sum = Span::of(world, &[mine])?[0].before;
-    // The leaves that give sources; those that are taken have chance 1.
-    let mut drawn = Vec::new();
+    // The leaves that give sources for the norm or for errors; the latter with their chance, which is 1 if they are taken,
+    // and the number of their draws.
+    let mut given = Vec::new();
     let draws = |sum: u128| (sum + (UNITS - 1 - start)) / UNITS;
     for (&b, in_units) in leaves.iter().zip(chances) {
         let (b, before) = (b as usize, draws(sum));
         sum += u128::from(in_units);
-        let (chance, picks) = match draws(sum) > before {
-            true => chance(b),
-            false if is_taken(b) => (1.0, tree.sources_of(b).len()),
-            false => continue,
+        let for_errors = match draws(sum) > before {
+            true => Some(chance(b)),
+            false if is_taken(b) => Some((1.0, tree.sources_of(b).len())),
+            false => None,
         };
-        drawn.push(((b, level_of(tree, b)), chance, picks));
+        if for_errors.is_some() || near[b] {
+            given.push((b, for_errors));
+        }
     }
     // Sources of leaves that are taken as a whole need no weights.
-    let in_part = |&((b, _), _, picks): &((usize, usize), f64, usize)| picks < tree.sources_of(b).len();
-    let places: Vec<(usize, usize)> = drawn.iter().filter(|d| in_part(d)).map(|d| d.0).collect();
+    let in_part = |b: usize, picks: usize| picks < tree.sources_of(b).len();
+    let place = |&(b, drawn): &(usize, Option<(f64, usize)>)| {
+        drawn.filter(|(_, picks)| in_part(b, *picks)).map(|_| (b, level_of(tree, b)))
+    };
+    let places: Vec<(usize, usize)> = given.iter().filter_map(place).collect();
     // One number for each of these leaves, in tree order.
     let skipped = Span::of(world, &[places.len() as u128])?[0].before;
     for _ in 0..skipped {
         rng.uniform();
     }
-    let mut of_points = weights.of_points(site, &places)?.into_iter().peekable();
+    let mut of_points = weights.of_points(site, &places)?.into_iter();
     let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
-    let mut drawn = drawn.into_iter().peekable();
-    for b in leaves {
-        let b = b as usize;
+    for (b, drawn) in given {
         let range = tree.sources_of(b);
         if near[b] {
             of_norm.take(range.clone().map(|i| (i as u32, 1.0)));
         }
-        let Some(one) = drawn.next_if(|d| d.0.0 == b) else { continue };
-        let (_, chance, picks) = one;
-        let taken: Vec<(u32, f64)> = match of_points.next_if(|_| in_part(&one)) {
+        let Some((chance, picks)) = drawn else { continue };
+        let of_points = if in_part(b, picks) { of_points.next() } else { None };
+        let taken: Vec<(u32, f64)> = match of_points {
             None => range.map(|i| (i as u32, chance)).collect(),
             Some(weights) => {
                 let step = weights.iter().sum::<f64>() / picks as f64;
@@ -189,13 +193,10 @@ pub(super) fn with_ancestors(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<u32> {
 }
 
 /// For each box, whether it or a box above it is one of `boxes`.
-fn within(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<bool> {
-    let mut found = vec![false; tree.boxes()];
-    boxes.iter().for_each(|&b| found[b as usize] = true);
-    for b in 1..tree.boxes() {
-        found[b] |= found[tree.parent(b) as usize];
-    }
-    found
+fn in_or_below(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<bool> {
+    let mut chosen = vec![false; tree.boxes()];
+    boxes.iter().for_each(|&b| chosen[b as usize] = true);
+    within(tree, |b| chosen[b])
 }
 
 #[cfg(test)]
@@ -217,7 +218,7 @@ mod tests {
             let site = OnHost { tree: &tree, lists: &lists, theta: None };
             let weights = Weights::new(&site, End::Targets, n).unwrap();
             let leaf = (0..tree.boxes()).rfind(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap() as u32;
-            let near = within(&tree, &site.near_rows(&with_ancestors(&tree, &[leaf])).unwrap());
+            let near = in_or_below(&tree, &site.near_rows(&with_ancestors(&tree, &[leaf])).unwrap());
             let mut of_near = BTreeSet::new();
             for b in (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && near[b]) {
                 of_near.extend(tree.sources_of(b).map(|i| i as u32));

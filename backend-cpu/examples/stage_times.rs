@@ -66,7 +66,8 @@ fn run(family: &AnyFamily, args: &[String]) {
         );
         println!("m2l {} m2p {} p2l {} p2p {}", lists.m2l.len(), lists.m2p.len(), lists.p2l.len(), lists.p2p.len());
         let truncation = if method == "fixed" { Truncation::Fixed } else { Truncation::Variable };
-        let harmonics = SphericalOptions { translation: Translation::Rcr, truncation, ..Default::default() };
+        let theta = (method == "treecode").then_some(theta);
+        let harmonics = SphericalOptions { translation: Translation::Rcr, truncation, theta };
         let expansion = match method {
             "equivalent" | "equivalent-treecode" => Expansion::Equivalent(Fill::Surface),
             "interpolation" => Expansion::Equivalent(Fill::Volume),

@@ -112,7 +112,8 @@ fn reported_bytes_are_those_held() {
     let [small, large] = [6, 12].map(|order| {
         let solver = |tree, lists| {
             let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None, near: None };
-            plan_of(Outputs::POTENTIAL, tree, lists, &settings, Expansion::Spherical(SphericalOptions::default()))
+            let harmonics = SphericalOptions { theta: Some(options.theta), ..Default::default() };
+            plan_of(Outputs::POTENTIAL, tree, lists, &settings, Expansion::Spherical(harmonics))
         };
         pool.install(|| measure(CloudKind::Uniform, 1, lists, solver))
     });
@@ -161,6 +162,8 @@ fn an_application_allocates_nothing_for_a_box() {
             let options = SphericalOptions { translation, truncation: Truncation::Variable, ..Default::default() };
             let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(order), Expansion::Spherical(options));
             check("spherical harmonics", pool.install(|| allocations(every, solver)));
+            let options = SphericalOptions { theta: Some(0.6), ..options };
+            let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(order), Expansion::Spherical(options));
             check("a treecode", pool.install(|| allocations(far, solver)));
         }
     }

@@ -102,7 +102,7 @@ impl<'a> Cut<'a> {
     }
 
     /// The mean squares over the targets of each leaf that `fmm_tree::far_squares` defines. M2P edges take all degrees, as
-    /// they do on a device.
+    /// they do in the solvers on a device.
     ///
     /// # Errors
     /// Errors of the device.

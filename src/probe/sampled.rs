@@ -124,7 +124,7 @@ fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
 pub(crate) struct OnHost<'a, H> {
     pub tree: &'a H,
     pub lists: &'a Lists,
-    /// The opening angle θ of a treecode.
+    /// The opening angle θ of a treecode, whatever its expansion: one sample serves all expansions.
     pub theta: Option<f64>,
 }
 

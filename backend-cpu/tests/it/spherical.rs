@@ -38,8 +38,8 @@ fn fast<F: Known>(
     harmonics(family, outputs, tree.clone(), lists.clone(), settings, options).unwrap()
 }
 
-/// Asserts agreement of all `outputs` to `tolerance`. Multipoles of a treecode keep all degrees, because [`Pairwise`]
-/// truncates no M2P edge.
+/// Asserts agreement of all `outputs` to `tolerance`. The options have no opening angle, so multipoles of a treecode keep all
+/// degrees: [`Pairwise`] truncates no M2P edge.
 fn agree<F: Known, T: Real>(
     family: &F,
     outputs: Outputs,
@@ -50,8 +50,6 @@ fn agree<F: Known, T: Real>(
     what: &str,
 ) {
     let q = normal_strengths(geometry.0.sources.len() * F::Source::STRENGTHS, 5);
-    let truncation = if geometry.1.have_locals() { options.truncation } else { Truncation::Fixed };
-    let options = SphericalOptions { truncation, ..options };
     let precision = if T::EPSILON < 1e-10 { Precision::F64 } else { Precision::F32 };
     let oracle = PairByPair { family, order, options, geometry, strengths: &q, precision: PhantomData::<T> };
     let expected = family.visit(outputs, oracle).unwrap();
@@ -73,10 +71,10 @@ fn agree<F: Known, T: Real>(
     }
 }
 
-/// The lists of every policy.
 /// The opening angle of the treecode.
 const THETA: f64 = 0.7;
 
+/// The lists of every policy.
 fn policies(points: &[f64], targets: Option<&[f64]>) -> Vec<(&'static str, (Tree, Lists))> {
     let (tree, lists) = geometry(points, targets, 15);
     let stencil = stencil119(&tree, &ListOptions::default()).unwrap();
@@ -274,15 +272,17 @@ fn threads_instruction_sets_and_new_points() {
         for (policy, here) in policies(&CloudKind::Ellipsoid.points(2000, 4), None) {
             let q = normal_strengths(8000, 1);
             let settings = settings(5, precision);
+            let theta = (policy == "treecode").then_some(THETA);
+            let options = SphericalOptions { theta, ..Default::default() };
             let run = |isa, threads| {
                 let settings = Settings { isa, ..settings.clone() };
-                let run = || apply(&*fast(&family, both(), &here, &settings, SphericalOptions::default()), &q);
+                let run = || apply(&*fast(&family, both(), &here, &settings, options), &q);
                 pool(threads).install(run)
             };
             let one = run(Isa::detect(), 1);
             assert!(one == run(Isa::detect(), 3), "{policy}: threads");
             let domains = |threads| {
-                let options = SphericalOptions { translation: Translation::Domains, ..Default::default() };
+                let options = SphericalOptions { translation: Translation::Domains, ..options };
                 pool(threads).install(|| apply(&*fast(&family, both(), &here, &settings, options), &q))
             };
             assert!(domains(1) == domains(3), "{policy}: threads, domains");
@@ -291,7 +291,7 @@ fn threads_instruction_sets_and_new_points() {
                 assert!(d < if precision == Precision::F64 { 1e-13 } else { 1e-4 }, "{policy} {}: {d:e}", isa.name());
             }
             let other = geometry(&uniform(500, 1), None, 15);
-            let mut solver = fast(&family, both(), &other, &settings, SphericalOptions::default());
+            let mut solver = fast(&family, both(), &other, &settings, options);
             solver.set_tree(here.0, here.1).unwrap();
             assert!(one == apply(&*solver, &q), "{policy}: new points");
         }

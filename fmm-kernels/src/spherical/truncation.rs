@@ -90,12 +90,12 @@ impl Truncation {
     }
 
     /// The fraction of the degrees of the multipole of `source` that its evaluation in `target` needs. `theta` is the
-    /// opening angle of a treecode. In other lists, M2P edges are near and need all degrees, as they do unless
-    /// truncation is [variable](Truncation::Variable).
+    /// opening angle of a treecode; in other lists, M2P edges are near and need all degrees. Only
+    /// [variable](Truncation::Variable) truncation takes fewer.
     ///
     /// The order of a treecode is chosen for its nearest edges. The error of typical points falls by the ratio
     /// h₁/2 / (D − h₂/2) per degree. No edge of a treecode has a larger ratio than θ/2. Eq. 24 gives each edge the error
-    /// of an edge of that ratio.
+    /// of an edge with the ratio θ/2.
     pub fn of_m2p(self, theta: Option<f64>, target: Cube, source: Cube) -> f64 {
         match (self, theta) {
             (Truncation::Variable, Some(theta)) => share_of(0.5 * theta, typical_ratio(target, source)),

@@ -131,7 +131,7 @@ impl Plan {
             lists: fast.map(|_| parts.map_or("separation", |p| p.policy.name())),
             theta: fast.and_then(|_| c.theta()),
             translation: translation.map(|(name, _)| name),
-            truncation: spherical.map(|p| p.spherical.truncation.name()),
+            truncation: spherical.map(|p| p.truncation.name()),
             nodes: parts.filter(|p| p.grid.spreads > 0).map(|p| p.grid.nodes),
             why: c.why.clone(),
             cost_model: c.costs.clone(),

@@ -1,7 +1,7 @@
 //! The parts of a fast method on an octree: expansion, translations, lists.
 
 use crate::request::Method;
-use crate::variant::{Expansion, ListPolicy, Translation, Variant};
+use crate::variant::{Expansion, ListPolicy, Translation, Truncation, Variant};
 use fmm_kernels::equivalent::Lattice;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::{Error, Policy, Precision};
@@ -12,7 +12,10 @@ pub(crate) struct Parts {
     /// Dimensions: 3, or 2 for a quadtree, which is an octree of points at z = 0.
     pub dim: usize,
     pub expansion: Expansion,
-    pub spherical: SphericalOptions,
+    /// How spherical harmonics are translated.
+    pub translation: Translation,
+    /// How many degrees of spherical harmonics far edges take.
+    pub truncation: Truncation,
     pub policy: Policy,
     /// Whether the caller asked for rotations. A GPU otherwise uses rotations only where they are faster.
     pub rotations: bool,
@@ -45,7 +48,7 @@ impl Parts {
     }
     /// The options of spherical harmonics for the lists of these parts.
     pub fn harmonics(&self) -> SphericalOptions {
-        SphericalOptions { theta: self.policy.theta(), ..self.spherical }
+        SphericalOptions { translation: self.translation, truncation: self.truncation, theta: self.policy.theta() }
     }
     /// Number of far fields.
     pub fn fields(&self) -> usize {
@@ -54,7 +57,7 @@ impl Parts {
     /// How a GPU translates spherical harmonics of `order`.
     pub fn translation_on_device(&self, order: usize, precision: Precision) -> backend_cuda::Translation {
         match precision {
-            _ if self.spherical.translation == Translation::Domains => backend_cuda::Translation::Domains,
+            _ if self.translation == Translation::Domains => backend_cuda::Translation::Domains,
             _ if self.rotations => backend_cuda::Translation::Rcr,
             Precision::F32 => backend_cuda::Translation::fastest::<f32>(order),
             Precision::F64 => backend_cuda::Translation::fastest::<f64>(order),
@@ -117,11 +120,8 @@ pub(crate) fn parts(
     Ok(Parts {
         dim,
         expansion,
-        spherical: SphericalOptions {
-            translation: variant.translation.unwrap_or_default(),
-            truncation: variant.truncation.unwrap_or_default(),
-            theta: None,
-        },
+        translation: variant.translation.unwrap_or_default(),
+        truncation: variant.truncation.unwrap_or_default(),
         policy: match (tree, variant.lists) {
             (true, _) => Policy::Treecode { theta: variant.theta.unwrap_or(0.0) },
             (false, Some(ListPolicy::Stencil119)) => Policy::Stencil119,

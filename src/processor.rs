@@ -195,7 +195,7 @@ impl Processor for Cpu {
         asked
     }
     fn translation(&self, parts: &Parts, _: usize, _: Precision) -> (&'static str, bool) {
-        let translation = parts.spherical.translation;
+        let translation = parts.translation;
         (translation.name(), translation != Translation::Direct)
     }
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
@@ -271,7 +271,7 @@ impl Processor for Cuda {
             return refuse("variable truncation", "multipoles of a treecode on a GPU have all degrees");
         }
         // Zeros in a dense matrix save no time on a GPU.
-        parts.spherical.truncation = variant.truncation.unwrap_or(Truncation::Fixed);
+        parts.truncation = variant.truncation.unwrap_or(Truncation::Fixed);
         Ok(parts)
     }
     fn has_plane(&self, _: Precision) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 pub const DISTANCES: usize = 64;
 
 /// (h/d)² of the nearest boxes of the V list, whose centres are two sides apart.
-const NEAREST: f64 = 0.25;
+const SQUARED_RATIO_OF_NEAREST: f64 = 0.25;
 
 /// For each leaf with targets the mean of E² over its targets, and 0 for other boxes. E follows the errors of
 /// expansions, up to a factor: it is the sum over all edges of M2L, P2L and M2P that reach the target, of
@@ -17,7 +17,7 @@ const NEAREST: f64 = 0.25;
 /// (sources of the source box) · weights[k] · (h/d)^(2·half_power·share)
 /// ```
 ///
-/// with sizes h and distances d as if boxes were balls, with half a side as radius:
+/// with `share` at most 1 (below), and with sizes h and distances d as if boxes were balls, with half a side as radius:
 /// - M2P: d from the centre of the source box to the target, h the radius of the source box.
 /// - M2L: d between the centres of both boxes, h the sum of their radii.
 /// - P2L: d from the centre of the target box to the source box, h the radius of the target box.
@@ -46,7 +46,7 @@ pub fn far_squares<H: Hierarchy + ?Sized>(
     let count = |s: usize| tree.shared().map_or_else(|| tree.sources_of(s).len() as u64, |all| all.sources[s]) as f64;
     let square = |x: &[f64; 3], y: &Cube| (0..3).map(|a| (x[a] - y.center[a]).powi(2)).sum::<f64>();
     let all_degrees = |h: f64, d2: f64| (h * h / d2).min(1.0).powi(half_power as i32);
-    let of_nearest = NEAREST.powi(half_power as i32);
+    let of_nearest = SQUARED_RATIO_OF_NEAREST.powi(half_power as i32);
     // Adds the part of a source box at the squared distance d2 to the sums of both kinds.
     let add = |sums: &mut [f64], s: u32, d2: f64, powers: [f64; 2]| {
         let k = root.saturating_sub(exponent_of_root(d2)).min(DISTANCES - 1);

@@ -287,7 +287,7 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
 fn list_options(order: usize, parts: &Parts) -> ListOptions {
     let size = match (parts.lattice(order), parts.policy) {
         (Some(lattice), _) => parts.fields() * lattice.len(),
-        (None, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => order * order / 4,
+        (None, Policy::Treecode { .. }) if parts.truncation == Truncation::Variable => order * order / 4,
         (None, Policy::Treecode { .. }) => order * order / 2,
         (None, _) => order * order,
     };

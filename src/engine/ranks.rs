@@ -269,7 +269,12 @@ impl Engine for Ranks {
         if let Some((tree, lists)) = cut {
             let trial = match probe.trial.take() {
                 Some(trial) => trial,
-                None => trial_with(probe.whole.clone(), r, c, &OnHost { tree: &tree, lists: &lists, theta: None })?,
+                None => trial_with(
+                    probe.whole.clone(),
+                    r,
+                    c,
+                    &OnHost { tree: &tree, lists: &lists, theta: parts.policy.theta() },
+                )?,
             };
             let small = fmm_tree::thin(&tree, &lists, &trial.sample.of_errors.positions, &trial.sample.targets);
             let sums = start.elapsed().as_secs_f64();

@@ -126,8 +126,8 @@ pub(super) fn sources(
     let start = units(rng.uniform());
     let mine = chances.iter().map(|&chance| u128::from(chance)).sum();
     let mut sum = Span::of(world, &[mine])?[0].before;
-    // The leaves that give sources for the norm or for errors; the latter with their chance, which is 1 if they are taken,
-    // and the number of their draws.
+    // The leaves that give sources for the norm or for errors. Those that give sources for errors have the chance with
+    // which the leaf is drawn, 1 if it is taken, and the number of sources that it gives.
     let mut given = Vec::new();
     let draws = |sum: u128| (sum + (UNITS - 1 - start)) / UNITS;
     for (&b, in_units) in leaves.iter().zip(chances) {

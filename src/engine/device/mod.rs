@@ -101,7 +101,7 @@ struct New {
 fn settings(r: &Fmm, parts: &Parts, order: usize) -> Settings {
     let expansion = match parts.expansion {
         Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
-            truncation: parts.spherical.truncation,
+            truncation: parts.truncation,
             translation: Some(parts.translation_on_device(order, r.precision)),
             parents: parts.policy == Policy::Stencil119,
         }),

@@ -8,8 +8,8 @@
 // fmm_traits::tree::NONE.
 #define NONE 0xffffffffu
 
-// The incoming edges of each box in brief: 8 · (number of M2L, M2P and P2P edges), + 1 with M2P edges, + 2 with P2L
-// edges, + 4 if a P2P edge joins levels that differ by two or more.
+// The incoming edges of each box in brief, as fmm_tree::Incoming has them: 8 · (number of M2L, M2P and P2P edges), + 1 with
+// M2P edges, + 2 with P2L edges into the box or a box above, + 4 if a P2P edge joins levels that differ by two or more.
 extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,
                                     const u64* p2p, const u32* p2p_sources, u32* brief) {
   const Tree t = *tree;
@@ -21,8 +21,13 @@ extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l,
     jump = jump || abs((int)level_at(t, p2p_sources[e]) - level) > 1;
   jump = __any_sync(~0u, jump);
   if (lane_id() != 0) return;
-  auto edges = [&](const u64* starts) { return (u32)(starts[b + 1] - starts[b]); };
-  brief[b] = 8 * (edges(m2l) + edges(m2p) + edges(p2p)) + (edges(m2p) > 0 ? 1 : 0) + (edges(p2l) > 0 ? 2 : 0) +
+  auto edges = [&](const u64* starts, u32 box) { return (u32)(starts[box + 1] - starts[box]); };
+  bool by_p2l = edges(p2l, b) > 0;
+  for (u32 box = b; !by_p2l && box != 0;) {
+    box = parent_of(t, box);
+    by_p2l = edges(p2l, box) > 0;
+  }
+  brief[b] = 8 * (edges(m2l, b) + edges(m2p, b) + edges(p2p, b)) + (edges(m2p, b) > 0 ? 1 : 0) + (by_p2l ? 2 : 0) +
              (jump ? 4 : 0);
 }
 
@@ -93,8 +98,8 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
   }
 }
 
-// For each leaf the mean squares over its targets, as fmm_tree::far_squares defines them; 0 for other boxes. One lane works
-// on a target. `sums` are those of `far_sums`, and `squares` are in the same order.
+// For each leaf the sums of E² over its targets, with the errors E of fmm_tree::far_squares; 0 for other boxes. One lane
+// works on a target. `sums` are those of `far_sums`, and `squares` are in the same order.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
                                        const double* xyz, u64 n, u32 axes, const double* weights, u32 half_power,
                                        const double* sums, double* squares) {
@@ -124,8 +129,6 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
       all += (above + sum) * (above + sum);
       fewer += (above_fewer + sum) * (above_fewer + sum);
     }
-    all /= length(targets);
-    fewer /= length(targets);
   }
   all = warp_inclusive(all);
   fewer = warp_inclusive(fewer);
@@ -133,6 +136,29 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
     squares[b] = all;
     squares[count + b] = fewer;
   }
+}
+
+// The sum of the numbers of all boxes, in parts: that of each warp.
+extern "C" __global__ void sum_in_parts(const double* numbers, u32 count, double* parts) {
+  double sum = 0;
+  const u32 step = gridDim.x * blockDim.x;
+  for (u32 b = blockIdx.x * blockDim.x + threadIdx.x; b < count; b += step) sum += numbers[b];
+  sum = warp_inclusive(sum);
+  if (lane_id() == 31) parts[warp_index()] = sum;
+}
+
+// Adds to the factor of each box: `same`, and the means of both kinds of squares over its targets times `all` and `fewer`.
+// Squares with the scale 0 may be infinite. `squares` are the sums of `far_squares`.
+extern "C" __global__ void far_factors(const Tree* tree, u32 count, const double* squares, double same, double all,
+                                       double fewer, double* factors) {
+  const Tree t = *tree;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  const double targets = max(length(targets_of(t, b)), 1u);
+  double sum = factors[b] + same;
+  if (all > 0) sum += all * squares[b] / targets;
+  if (fewer > 0) sum += fewer * squares[count + b] / targets;
+  factors[b] = sum;
 }
 
 // For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf

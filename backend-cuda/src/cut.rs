@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
+/// Number of parts in which `sum_in_parts` adds up: warps that fill a large device. The sum of the parts does not depend on
+/// the device.
+const PARTS_OF_A_SUM: usize = 1024;
 /// Boxes of a block of `near_pairs`, which has one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 
@@ -97,28 +100,54 @@ impl<'a> Cut<'a> {
         ];
         // SAFETY: arguments as in cut.cu; all arrays have an entry for each box.
         unsafe { self.kernels.warps("incoming", n, &args)? };
-        let of = |x: u32| Incoming { edges: x >> 3, m2p: x & 1 != 0, p2l: x & 2 != 0, jump: x & 4 != 0 };
-        Ok(device.download(&brief, "incoming edges")?.into_iter().map(of).collect())
+        Ok(device.download(&brief, "incoming edges")?.into_iter().map(Incoming::of_code).collect())
     }
 
-    /// The mean squares over the targets of each leaf that `fmm_tree::far_squares` defines. M2P edges take all degrees, as
-    /// they do in the solvers on a device.
+    /// A factor for each box, whose mean over all targets is 1: one half is the same for all boxes, the other half is made up
+    /// of the numbers of `fmm_tree::far_squares`, each array divided by its mean over all targets, with equal shares. Arrays
+    /// whose mean is 0 or not finite are left out; `None` if that leaves none. M2P edges take all degrees, as they do in
+    /// the solvers on a device.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
-        let (mut all, mut fewer) = (Vec::new(), Vec::new());
-        for weights in weights {
-            let mut squares = self.far_squares_of(weights, half_power)?;
-            fewer.push(squares.split_off(self.boxes));
-            all.push(squares);
+    pub fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
+        let (device, n) = (self.device, self.boxes);
+        let squares = weights.iter().map(|weights| self.far_squares(weights, half_power));
+        let squares: Vec<Buffer<f64>> = squares.collect::<Result<_, Error>>()?;
+        let arrays: Vec<Arg> = squares.iter().flat_map(|both| [both.at(0), both.at(n)]).collect();
+        let means = self.sums(&arrays)?.into_iter().map(|sum| sum / self.n_targets() as f64);
+        let means: Vec<f64> = means.map(|mean| if mean.is_normal() { mean } else { f64::INFINITY }).collect();
+        let used = means.iter().filter(|mean| mean.is_finite()).count();
+        if used == 0 {
+            return Ok(None);
         }
-        Ok(all.into_iter().chain(fewer).collect())
+        let factors: Buffer<f64> = device.zeros(n, "factors of boxes")?;
+        for (k, (both, means)) in squares.iter().zip(means.as_chunks().0).enumerate() {
+            let [all, fewer] = means.map(|mean| Arg::from(0.5 / (used as f64 * mean)));
+            let same = if k == 0 { 0.5 } else { 0.0 };
+            let args =
+                [(&self.tree).into(), (n as u32).into(), both.into(), same.into(), all, fewer, (&factors).into()];
+            // SAFETY: arguments as in cut.cu; `both` has two entries for each box, `factors` one.
+            unsafe { self.kernels.threads("far_factors", n, &args)? };
+        }
+        device.download(&factors, "factors of boxes").map(Some)
     }
 
-    /// [`far_squares`](Cut::far_squares) for one array of weights: for all boxes with all degrees, then for all boxes
-    /// with fewer degrees on far edges.
-    fn far_squares_of(&self, weights: &[f64; DISTANCES], half_power: u32) -> Result<Vec<f64>, Error> {
+    /// The sums of some arrays with one number for each box.
+    fn sums(&self, arrays: &[Arg]) -> Result<Vec<f64>, Error> {
+        let parts: Buffer<f64> = self.device.alloc(arrays.len() * PARTS_OF_A_SUM, "parts of sums")?;
+        for (k, array) in arrays.iter().enumerate() {
+            let args = [*array, (self.boxes as u32).into(), parts.at(k * PARTS_OF_A_SUM)];
+            // SAFETY: arguments as in cut.cu; the array has an entry for each box, and each warp has a part.
+            unsafe { self.kernels.warps("sum_in_parts", PARTS_OF_A_SUM, &args)? };
+        }
+        let parts = self.device.download(&parts, "parts of sums")?;
+        Ok(parts.chunks_exact(PARTS_OF_A_SUM).map(|parts| parts.iter().sum()).collect())
+    }
+
+    /// The numbers of `fmm_tree::far_squares` for one array of weights, each times the number of targets of the box: for all
+    /// boxes with all degrees, then for all boxes with fewer degrees on far edges.
+    fn far_squares(&self, weights: &[f64; DISTANCES], half_power: u32) -> Result<Buffer<f64>, Error> {
         let (device, n) = (self.device, self.boxes);
         let sums: Buffer<f64> = device.alloc(2 * n, "sums over edges")?;
         let squares: Buffer<f64> = device.alloc(2 * n, "squares of leaves")?;
@@ -154,7 +183,7 @@ impl<'a> Cut<'a> {
             self.kernels.warps("far_sums", n, &of_sums)?;
             self.kernels.warps("far_squares", n, &of_squares)?;
         }
-        device.download(&squares, "squares of leaves")
+        Ok(squares)
     }
 
     /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the
@@ -163,7 +192,7 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// Errors of the device.
     pub fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.sums_of_corners(self.targets, false, half_power)
+        self.device.download(&self.sums_of_corners(self.targets, false, half_power)?, "sums over leaves")
     }
 
     /// As [`corner_sums`](Cut::corner_sums), over the sources of each leaf.
@@ -171,10 +200,19 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// Errors of the device.
     pub fn corner_sums_of_sources(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.sums_of_corners(self.sources, true, half_power)
+        self.device.download(&self.sums_of_corners(self.sources, true, half_power)?, "sums over leaves")
     }
 
-    fn sums_of_corners(&self, points: &DevicePoints, of_sources: bool, half_power: u32) -> Result<Vec<f64>, Error> {
+    /// The sum of [`corner_sums`](Cut::corner_sums) divided by the number of targets.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn corner_mean(&self, half_power: u32) -> Result<f64, Error> {
+        let sums = self.sums_of_corners(self.targets, false, half_power)?;
+        Ok(self.sums(&[(&sums).into()])?[0] / self.n_targets().max(1) as f64)
+    }
+
+    fn sums_of_corners(&self, points: &DevicePoints, of_sources: bool, half_power: u32) -> Result<Buffer<f64>, Error> {
         let sums: Buffer<f64> = self.device.alloc(self.boxes, "sums over leaves")?;
         let args = [
             (&self.tree).into(),
@@ -188,7 +226,7 @@ impl<'a> Cut<'a> {
         ];
         // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the points of their kind.
         unsafe { self.kernels.warps("corner_sums", self.boxes, &args)? };
-        self.device.download(&sums, "sums over leaves")
+        Ok(sums)
     }
 
     /// The boxes in the P2P rows of some boxes.

@@ -446,6 +446,8 @@ fn cut_of(name: &str, pyramid: u32) -> Program {
         "incoming",
         "far_sums",
         "far_squares",
+        "sum_in_parts",
+        "far_factors",
         "corner_sums",
         "take_points",
         "take_points_as_rows",

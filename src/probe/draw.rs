@@ -1,13 +1,10 @@
-//! Sums and draws over the points of all ranks.
-//!
-//! A sample must not depend on how many ranks share the points. Sums of floating-point numbers depend on the order of
-//! their terms, so weights are counted in [`UNITS`], whole numbers whose sums are exact. Ranks own intervals of tree
-//! order. So the place of a weight among all weights is its place on its rank, plus what lower ranks have.
+//! Sums over the points of all ranks that do not depend on how many ranks there are, and places for draws.
 
 use super::sampled::BOXES_OF_A_TASK;
 use fmm_dist::World;
 use fmm_traits::Error;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 
 /// Units of the weight 1. Sums of 2⁴⁰ weights of 2⁴⁰ fit the numbers in which they are counted.
 pub(super) const UNITS: u128 = 1 << 40;
@@ -29,52 +26,61 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The spans of several sums, each of which is `mine` on this rank. All ranks call it together.
-    pub fn of(world: &World, mine: &[u128]) -> Result<Vec<Span>, Error> {
-        let halves = |x: &u128| [*x as u64, (*x >> 64) as u64];
-        let whole = |[low, high]: [u64; 2]| u128::from(low) | u128::from(high) << 64;
-        let mut spans = vec![Span::default(); mine.len()];
-        for (rank, theirs) in world.all_gather(mine.iter().map(halves).collect::<Vec<_>>())?.into_iter().enumerate() {
-            for (span, sum) in spans.iter_mut().zip(theirs.into_iter().map(whole)) {
-                span.before += if rank < world.rank() { sum } else { 0 };
-                span.all += sum;
+    /// The spans of K sums of each class. `mine` are those of this rank. All ranks call it together.
+    pub fn by_class<const K: usize>(
+        world: &World,
+        mine: &BTreeMap<u64, [u128; K]>,
+    ) -> Result<BTreeMap<u64, [Span; K]>, Error> {
+        // Each class, then the sums of its row in halves.
+        let halves = |sum: &u128| [*sum as u64, (*sum >> 64) as u64];
+        let row = |(class, sums): (&u64, &[u128; K])| {
+            [*class].into_iter().chain(sums.iter().flat_map(halves).collect::<Vec<_>>())
+        };
+        let rows: Vec<u64> = mine.iter().flat_map(row).collect();
+        let mut spans: BTreeMap<u64, [Span; K]> = BTreeMap::new();
+        for (rank, theirs) in world.all_gather(rows)?.into_iter().enumerate() {
+            for row in theirs.chunks_exact(1 + 2 * K) {
+                let sums = row[1..].as_chunks().0.iter().map(|[low, high]| u128::from(*low) | u128::from(*high) << 64);
+                let of_class = spans.entry(row[0]).or_insert([Span::default(); K]);
+                for (span, sum) in of_class.iter_mut().zip(sums) {
+                    span.before += if rank < world.rank() { sum } else { 0 };
+                    span.all += sum;
+                }
             }
         }
         Ok(spans)
+    }
+
+    /// The span of a sum, which is `mine` on this rank. All ranks call it together.
+    pub fn of(world: &World, mine: u128) -> Result<Span, Error> {
+        Ok(Span::by_class(world, &BTreeMap::from([(0, [mine])]))?[&0][0])
     }
 
     /// The sum of all weights.
     pub fn sum(self) -> f64 {
         self.all as f64 / UNITS as f64
     }
-
-    /// Draws `count` items of all ranks with probabilities proportional to their weights (systematic sampling from
-    /// `start` in 0..1). `weights` are the units of the items of this rank. Returns for each draw of one of them the
-    /// item and the number of the draw. An item of large weight may be drawn several times.
-    pub fn draw(self, weights: impl Iterator<Item = u128>, count: usize, start: f64) -> Vec<(usize, usize)> {
-        let first = (start * self.all as f64) as u128;
-        let place = |draw: usize| (draw as u128 * self.all + first) / count.max(1) as u128;
-        let mut draw = (0..count).find(|&k| place(k) >= self.before).unwrap_or(count);
-        let (mut sum, mut drawn) = (self.before, Vec::with_capacity(count));
-        let mut next = place(draw);
-        for (item, weight) in weights.enumerate() {
-            sum += weight;
-            while draw < count && next < sum {
-                drawn.push((item, draw));
-                draw += 1;
-                next = place(draw);
-            }
-        }
-        drawn
-    }
 }
 
-/// Draws `count` points of a leaf with probabilities proportional to their weights, as [`Span::draw`]: indices,
-/// ascending.
+/// The places of `count` draws in a row of weights with the sum `all`, at equal distances from `start` in 0..1 on
+/// (systematic sampling). The item at a place is drawn; an item of large weight may be drawn several times.
+pub(super) fn places(all: u128, count: usize, start: f64) -> Vec<u128> {
+    let first = (start * all as f64) as u128;
+    (0..count).map(|draw| (draw as u128 * all + first) / count as u128).collect()
+}
+
+/// Draws `count` points of a leaf with probabilities proportional to their weights, at [`places`]: indices, ascending.
 pub(super) fn drawn_points(weights: &[f64], count: usize, start: f64) -> Vec<usize> {
-    let weights = weights.iter().map(|&weight| units(weight));
-    let span = Span { before: 0, all: weights.clone().sum() };
-    span.draw(weights, count, start).into_iter().map(|(point, _)| point).collect()
+    let ends: Vec<u128> = weights
+        .iter()
+        .scan(0, |sum, &weight| {
+            *sum += units(weight);
+            Some(*sum)
+        })
+        .collect();
+    let all = ends.last().copied().unwrap_or(0);
+    let point = |place: u128| ends.partition_point(|&end| end <= place);
+    places(all, count, start).into_iter().map(point).filter(|&point| point < weights.len()).collect()
 }
 
 /// Sums of `mine` over all ranks. All ranks call it together.
@@ -93,7 +99,7 @@ pub(super) fn exact_sum(world: &World, count: usize, term: impl Fn(usize) -> f64
     world.reduce(&mut largest, f64::max)?;
     let [largest] = largest;
     let mine = terms.map(|x| units(x / largest)).sum();
-    let sum = Span::of(world, &[mine])?[0].sum() * largest;
+    let sum = Span::of(world, mine)?.sum() * largest;
     Ok(Some(sum).filter(|sum| *sum > 0.0 && sum.is_finite()))
 }
 
@@ -102,35 +108,39 @@ mod tests {
     use super::*;
     use fmm_dist::threads;
 
-    /// Draws of several ranks are those of one rank, and each item is drawn as often as its weight says.
+    /// Each point is drawn as often as its weight says.
     #[test]
-    fn ranks_draw_what_one_rank_draws() {
+    fn points_are_drawn_by_weight() {
         let weights: Vec<f64> = (0..1000).map(|i| 0.5 + (0.1 * f64::from(i)).sin().powi(12) * 9.0).collect();
-        let draws = |ranks: usize, count: usize, start: f64| -> (Vec<(usize, usize)>, f64) {
-            let of_rank = |world: World| {
-                let first = weights.len() * world.rank() / ranks;
-                let mine = &weights[first..weights.len() * (world.rank() + 1) / ranks];
-                let all = || mine.iter().map(|&w| units(w));
-                let span = Span::of(&world, &[all().sum()]).unwrap()[0];
-                let drawn: Vec<_> = span.draw(all(), count, start).into_iter().map(|(i, k)| (first + i, k)).collect();
-                (drawn, exact_sum(&world, mine.len(), |k| mine[k]).unwrap().unwrap())
-            };
-            let found: Vec<_> = threads(ranks, of_rank).into_iter().map(Result::unwrap).collect();
-            (found.iter().flat_map(|f| f.0.clone()).collect(), found[0].1)
-        };
+        let total = weights.iter().sum::<f64>();
         for (count, start) in [(1, 0.3), (7, 0.001), (500, 0.5), (4000, 0.999)] {
-            let (one, sum) = draws(1, count, start);
-            assert_eq!(one.iter().map(|d| d.1).collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
-            let total = weights.iter().sum::<f64>();
-            assert!((sum - total).abs() < 1e-9 * total);
-            for (item, weight) in weights.iter().enumerate() {
-                let (expected, found) =
-                    (weight / total * count as f64, one.iter().filter(|d| d.0 == item).count() as f64);
-                assert!((found - expected).abs() < 1.0 + 1e-6, "item {item}: {found} of {expected}");
+            let drawn = drawn_points(&weights, count, start);
+            assert!(drawn.len() == count && drawn.is_sorted());
+            for (point, weight) in weights.iter().enumerate() {
+                let expected = weight / total * count as f64;
+                let found = drawn.iter().filter(|drawn| **drawn == point).count() as f64;
+                assert!((found - expected).abs() < 1.0 + 1e-6, "point {point}: {found} of {expected}");
             }
-            for ranks in [2, 3, 8] {
-                assert_eq!(draws(ranks, count, start), (one.clone(), sum), "{ranks} ranks");
-            }
+        }
+        assert!(drawn_points(&[0.0; 3], 2, 0.5).is_empty() && drawn_points(&[], 2, 0.5).is_empty());
+    }
+
+    /// The sum over several ranks has the bits of that of one rank.
+    #[test]
+    fn a_sum_does_not_depend_on_the_number_of_ranks() {
+        let terms: Vec<f64> = (0..1000).map(|i| (0.1 * f64::from(i)).sin().powi(12) * 1e-200).collect();
+        let sum = |ranks: usize| {
+            let of_rank = |world: World| {
+                let first = terms.len() * world.rank() / ranks;
+                let mine = &terms[first..terms.len() * (world.rank() + 1) / ranks];
+                exact_sum(&world, mine.len(), |k| mine[k]).unwrap().unwrap()
+            };
+            threads(ranks, of_rank).into_iter().map(Result::unwrap).collect::<Vec<f64>>()
+        };
+        let expected = terms.iter().sum::<f64>();
+        assert!((sum(1)[0] - expected).abs() < 1e-9 * expected);
+        for ranks in [2, 3, 8] {
+            assert!(sum(ranks).iter().all(|found| *found == sum(1)[0]), "{ranks} ranks");
         }
     }
 }

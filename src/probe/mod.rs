@@ -9,6 +9,7 @@
 
 mod attributes;
 pub(crate) mod bound;
+mod classes;
 mod corners;
 pub(crate) mod decay;
 mod draw;

@@ -11,20 +11,20 @@
 //!
 //! The sources of a sample are drawn in [`super::sources`].
 //!
-//! Several ranks that share the points draw the sample that one rank draws ([`super::draw`]), each its part.
+//! Several ranks that share the points draw the sample that one rank draws ([`super::classes`]), each its part.
 
+use super::classes::Classes;
 use super::corners::Weights;
 use super::decay::Decay;
-use super::draw::{Span, drawn_points, exact_sum, totals, units};
-use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of, within};
+use super::draw::{Span, UNITS, drawn_points, places, totals, units};
+use super::sampled::{End, Sampled, leaves, level_of};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use super::{ProbeReport, ProbeStratum};
 use crate::rng::Rng;
 use fmm_dist::World;
 use fmm_traits::{Error, Hierarchy};
-use fmm_tree::DISTANCES;
-use rayon::prelude::*;
-use std::collections::BTreeMap;
+use fmm_tree::{DISTANCES, Incoming};
+use std::collections::{BTreeMap, HashMap};
 
 /// Largest root of targets × sources for which the sample takes all targets. Then only the strengths are random.
 const ALL_TARGETS: usize = 6000;
@@ -95,59 +95,6 @@ struct Kind {
 /// Names of the properties of a leaf that depend on its edges and sources.
 const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "more edges than 98 %", "P2P over two levels or more", "no sources"];
 
-/// The number that is exceeded by as many of the `numbers` of all ranks as `places` says for their count.
-fn exceeded(world: &World, numbers: &[u32], places: impl Fn(usize) -> usize) -> Result<u32, Error> {
-    let mut most = [numbers.par_iter().with_min_len(BOXES_OF_A_TASK).max().map_or(0, |&most| u64::from(most))];
-    world.reduce(&mut most, u64::max)?;
-    let mut counts = vec![0u64; most[0] as usize + 1];
-    numbers.iter().for_each(|&number| counts[number as usize] += 1);
-    world.reduce(&mut counts, |a, b| a + b)?;
-    let mut left = places(counts.iter().sum::<u64>() as usize) as u64;
-    let found = counts.iter().rposition(|&count| {
-        let here = left < count;
-        left = left.saturating_sub(count);
-        here
-    });
-    Ok(found.unwrap_or(0) as u32)
-}
-
-/// The leaves of this rank with targets, by kind. The leaves of a kind are in the order of their numbers, which is tree
-/// order. (A tree may have a million leaves, and fresh memory costs more time than the arithmetic, so arrays are
-/// small.)
-fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<u32>>, Error> {
-    let (tree, incoming) = (site.boxes(), site.incoming()?);
-    let by_p2l = within(tree, |b| incoming[b].p2l);
-    let leaves = leaves(tree, |b| !tree.targets_of(b).is_empty());
-    let all = || leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-    let [targets, count] = totals(site.world(), [tree.targets_of(0).len(), leaves.len()])?;
-    let mean = targets / count.max(1);
-    let rows: Vec<u32> = all().map(|&leaf| incoming[leaf as usize].edges).collect();
-    let long = exceeded(site.world(), &rows, |count| count.saturating_sub(1) / 50)?;
-    let starts: Vec<usize> = (1..tree.levels()).map(|level| tree.level(level).start).collect();
-    let kind = |&leaf: &u32| {
-        let b = leaf as usize;
-        let (here, targets) = (incoming[b], tree.targets_of(b).len());
-        let facts = [here.m2p, by_p2l[b], here.edges > long, here.jump, tree.sources_of(b).is_empty()];
-        let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
-        let population = u8::from(4 * targets >= mean) + u8::from(targets > 4 * mean.max(1));
-        Kind { level: starts.partition_point(|&start| start <= b) as u8, population, reached }
-    };
-    // Most leaves are of one kind, so the kind of the leaf before is looked at first.
-    let of_leaves: Vec<Kind> = all().map(kind).collect();
-    let mut kinds: Vec<(Kind, Vec<u32>)> = Vec::new();
-    let mut last = 0;
-    for (leaf, kind) in leaves.into_iter().zip(of_leaves) {
-        if kinds.get(last).is_none_or(|(k, _)| *k != kind) {
-            last = kinds.iter().position(|(k, _)| *k == kind).unwrap_or(kinds.len());
-            if last == kinds.len() {
-                kinds.push((kind, Vec::new()));
-            }
-        }
-        kinds[last].1.push(leaf);
-    }
-    Ok(kinds.into_iter().collect())
-}
-
 impl Kind {
     /// A number that ascends as kinds do.
     fn code(self) -> u64 {
@@ -168,65 +115,82 @@ impl Kind {
     }
 }
 
-/// Leaves that are sampled together.
+/// The kinds of the leaves with targets.
+struct Kinds<'a, H> {
+    tree: &'a H,
+    incoming: Vec<Incoming>,
+    /// Mean number of targets of a leaf.
+    mean: usize,
+    /// Number of edges that the leaves with more edges than 98 % of all exceed.
+    long: u32,
+}
+
+impl<'a, H: Hierarchy> Kinds<'a, H> {
+    fn new(site: &'a impl Sampled<Boxes = H>) -> Result<Self, Error> {
+        let (tree, incoming) = (site.boxes(), site.incoming()?);
+        let edges = |b: usize| is_target(tree, b).then(|| (u64::from(incoming[b].edges()), [1]));
+        let by_edges = Classes::new(site.world(), tree.boxes(), edges)?.all;
+        let count = by_edges.values().map(|[leaves]| leaves.all as usize).sum::<usize>();
+        let [targets] = totals(site.world(), [tree.targets_of(0).len()])?;
+        let mut left = count.saturating_sub(1) / 50;
+        let long = by_edges.iter().rev().find(|(_, [leaves])| {
+            let here = left < leaves.all as usize;
+            left = left.saturating_sub(leaves.all as usize);
+            here
+        });
+        let long = long.map_or(0, |(&edges, _)| edges as u32);
+        Ok(Kinds { tree, incoming, mean: targets / count.max(1), long })
+    }
+
+    /// The kind of a leaf.
+    fn of(&self, leaf: usize) -> Kind {
+        let (here, targets) = (self.incoming[leaf], self.tree.targets_of(leaf).len());
+        let without_sources = self.tree.sources_of(leaf).is_empty();
+        let facts = [here.m2p(), here.p2l(), here.edges() > self.long, here.jump(), without_sources];
+        let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
+        let population = u8::from(4 * targets >= self.mean) + u8::from(targets > 4 * self.mean.max(1));
+        Kind { level: level_of(self.tree, leaf) as u8, population, reached }
+    }
+}
+
+/// Whether a box is a leaf with targets.
+fn is_target(tree: &impl Hierarchy, b: usize) -> bool {
+    tree.is_leaf(b) && !tree.targets_of(b).is_empty()
+}
+
+/// Leaves of all ranks that are sampled together.
 struct Group {
     name: String,
-    /// The leaves of this rank, in tree order.
-    leaves: Vec<u32>,
-    /// Targets in the leaves of all ranks.
+    /// The kinds of the leaves.
+    kinds: Vec<u64>,
+    /// Number of targets in the leaves.
     targets: usize,
+    /// Number of leaves.
+    leaves: usize,
+    /// The sum of the weights of the leaves, in units.
+    units: u128,
 }
 
-/// The leaves of all kinds, those with the most targets first.
-fn groups(site: &impl Sampled) -> Result<Vec<Group>, Error> {
-    let (tree, mut here) = (site.boxes(), kinds(site)?);
-    let targets = |leaves: &Vec<u32>| {
-        let all = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-        all.map(|&leaf| tree.targets_of(leaf as usize).len()).sum::<usize>()
+/// Groups of leaves, those with the most targets first. `kinds` has for each kind the weights in units and the numbers of
+/// targets and leaves.
+fn groups(kinds: &BTreeMap<u64, [Span; 3]>) -> Vec<Group> {
+    let group = |(&code, [units, targets, leaves]): (&u64, &[Span; 3])| {
+        let [targets, leaves] = [targets, leaves].map(|span| span.all as usize);
+        Group { name: Kind::of_code(code).name(), kinds: vec![code], targets, leaves, units: units.all }
     };
-    let mine: Vec<[u64; 2]> = here.iter().map(|(kind, leaves)| [kind.code(), targets(leaves) as u64]).collect();
-    let mut known: BTreeMap<u64, usize> = BTreeMap::new();
-    for [kind, targets] in site.world().all_gather(mine)?.into_iter().flatten() {
-        *known.entry(kind).or_default() += targets as usize;
-    }
-    let group = |(code, targets)| {
-        let kind = Kind::of_code(code);
-        Group { name: kind.name(), leaves: here.remove(&kind).unwrap_or_default(), targets }
-    };
-    let mut groups: Vec<Group> = known.into_iter().map(group).collect();
+    let mut groups: Vec<Group> = kinds.iter().map(group).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.targets));
     if groups.len() > MAX_STRATA {
-        let mut rare = Group { name: "rare kinds".to_string(), leaves: Vec::new(), targets: 0 };
-        for group in groups.split_off(MAX_STRATA - 1) {
-            rare.leaves.extend(group.leaves);
+        let rare = groups.split_off(MAX_STRATA - 1).into_iter().reduce(|mut rare, group| {
+            rare.kinds.extend(group.kinds);
             rare.targets += group.targets;
-        }
-        rare.leaves.sort_unstable_by_key(|&leaf| tree.targets_of(leaf as usize).start);
-        groups.push(rare);
+            rare.leaves += group.leaves;
+            rare.units += group.units;
+            rare
+        });
+        groups.extend(rare.map(|rare| Group { name: "rare kinds".to_string(), ..rare }));
     }
-    Ok(groups)
-}
-
-/// A factor for the weights of the targets of each box, whose mean over all `count` targets is 1. One half is the same
-/// for all leaves. The other half grows with the square of the estimated error, alike for all outputs. Also tells whether
-/// any expansion acts on targets.
-fn factors(site: &impl Sampled, decay: &Decay, count: usize) -> Result<(Vec<f64>, bool), Error> {
-    let tree = site.boxes();
-    let mut parts = Vec::new();
-    for squares in decay.far_squares(site)? {
-        let of_leaf = |b: usize| tree.targets_of(b).len() as f64 * squares[b];
-        let mean = exact_sum(site.world(), squares.len(), of_leaf)?.map(|sum| sum / count as f64);
-        parts.extend(mean.filter(|mean| mean.is_normal()).map(|mean| (squares, mean)));
-    }
-    let share = 0.5 / parts.len().max(1) as f64;
-    let rest = if parts.is_empty() { 1.0 } else { 0.5 };
-    let of_box = |b: usize| rest + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
-    // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
-    let reached = |squares: Vec<Vec<f64>>| usize::from(squares.iter().flatten().any(|square| *square > 0.0));
-    let has_far =
-        !parts.is_empty() || totals(site.world(), [reached(site.far_squares(&[[1.0; DISTANCES]], 0)?)])? != [0];
-    let factors = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK).map(of_box).collect();
-    Ok((factors, has_far))
+    groups
 }
 
 impl Sample {
@@ -236,24 +200,27 @@ impl Sample {
         let (mut rng, tree, world) = (Rng::new(SEED), site.boxes(), site.world());
         let [all, all_sources] = totals(world, [tree.targets_of(0).len(), tree.sources_of(0).len()])?;
         let weights = Weights::new(site, End::Targets, all)?;
-        let (factors, has_far) = factors(site, decay, all)?;
+        let factors = decay.far_factors(site, all)?;
+        // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
+        let has_far = factors.is_some() || site.far_factors(&[[1.0; DISTANCES]], 0, all)?.is_some();
         let may_vanish: Vec<bool> = decay.vanishes.iter().map(|vanishes| *vanishes || !has_far).collect();
-        let of_leaf = |leaf: u32| units(factors[leaf as usize] * weights.of_leaf(leaf as usize, tree));
-        let targets_of = |&leaf: &u32| tree.targets_of(leaf as usize);
-        let groups = groups(site)?;
-        let in_units = |group: &Group| {
-            let all = group.leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-            all.map(|&leaf| of_leaf(leaf)).sum()
+        let factor = |leaf: usize| factors.as_ref().map_or(1.0, |factors| factors[leaf]);
+        let kinds = Kinds::new(site)?;
+        let of_leaf = |b: usize| {
+            let units = units(factor(b) * weights.of_leaf(b, tree));
+            (kinds.of(b).code(), [units, tree.targets_of(b).len() as u128, 1])
         };
-        let spans = Span::of(world, &groups.iter().map(in_units).collect::<Vec<u128>>())?;
-        let strata = groups.iter().zip(&spans).map(|(group, span)| Stratum {
+        let leaves = Classes::new(world, tree.boxes(), |b| is_target(tree, b).then(|| of_leaf(b)))?;
+        let groups = groups(&leaves.all);
+        let strata = groups.iter().map(|group| Stratum {
             name: group.name.clone(),
             share: group.targets as f64 / all as f64,
-            weight: span.sum() / all as f64,
+            weight: group.units as f64 / UNITS as f64 / all as f64,
         });
         let strata: Vec<Stratum> = strata.collect();
         if all.max(1).saturating_mul(all_sources) <= ALL_TARGETS * ALL_TARGETS {
-            return Sample::of_all(site, near_errs, (&groups, strata), ([all, all_sources], &weights), &mut rng);
+            let kind = |b: usize| kinds.of(b).code();
+            return Sample::of_all(site, near_errs, (&groups, strata, &kind), ([all, all_sources], &weights), &mut rng);
         }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets or of all weight.
@@ -263,18 +230,18 @@ impl Sample {
         // Each draw: its stratum, and the positions of its targets with the factors of their squares.
         let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
         let mut sampled = Vec::new();
-        for (stratum, (Group { leaves, .. }, span)) in groups.iter().zip(&spans).enumerate() {
-            let each = leaves.iter().map(|&leaf| of_leaf(leaf));
-            let picked = span.draw(each, counts[stratum], rng.uniform());
+        for (stratum, group) in groups.iter().enumerate() {
+            let mut picked = leaves.at(&group.kinds, &places(group.units, counts[stratum], rng.uniform()));
+            // In tree order, as ranks have their leaves.
+            picked.sort_by_key(|&(_, leaf)| tree.targets_of(leaf).start);
             // One number for each draw, on whatever rank the leaf is.
             let starts: Vec<f64> = (0..counts[stratum]).map(|_| rng.uniform()).collect();
-            sampled.extend(picked.iter().map(|&(k, _)| leaves[k]));
-            let place = |&(k, _): &(usize, usize)| (leaves[k] as usize, level_of(tree, leaves[k] as usize));
-            let places: Vec<(usize, usize)> = picked.iter().map(place).collect();
-            for ((k, draw), weights) in picked.into_iter().zip(weights.of_points(site, &places)?) {
-                let first = targets_of(&leaves[k]).start;
+            sampled.extend(picked.iter().map(|&(_, leaf)| leaf as u32));
+            let boxes: Vec<(usize, usize)> = picked.iter().map(|&(_, leaf)| (leaf, level_of(tree, leaf))).collect();
+            for ((draw, leaf), weights) in picked.into_iter().zip(weights.of_points(site, &boxes)?) {
+                let first = tree.targets_of(leaf).start;
                 let targets = drawn_points(&weights, of_a_draw, starts[draw]).into_iter();
-                let weight = |i: usize| factors[leaves[k] as usize] * weights[i];
+                let weight = |i: usize| factor(leaf) * weights[i];
                 drawn.push((stratum, targets.map(|i| ((first + i) as u32, 1.0 / weight(i))).collect()));
             }
         }
@@ -311,24 +278,24 @@ impl Sample {
     fn of_all(
         site: &impl Sampled,
         near_errs: bool,
-        (groups, mut strata): (&[Group], Vec<Stratum>),
+        (groups, mut strata, kind): (&[Group], Vec<Stratum>, &dyn Fn(usize) -> u64),
         ([all, all_sources], weights): ([usize; 2], &Weights),
         rng: &mut Rng,
     ) -> Result<Sample, Error> {
         let tree = site.boxes();
-        let numbers: Vec<u128> = groups.iter().map(|group| group.leaves.len() as u128).collect();
-        let numbers = Span::of(site.world(), &numbers)?;
-        let mut draws = Vec::new();
-        for (stratum, (group, number)) in groups.iter().zip(numbers).enumerate() {
-            strata[stratum].weight = strata[stratum].share;
-            let mean = strata[stratum].share * all as f64 / number.all as f64;
-            draws.extend(group.leaves.iter().map(|&leaf| {
-                let targets = tree.targets_of(leaf as usize);
-                let factor = targets.len() as f64 / mean;
-                Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
-            }));
-        }
-        let leaves: Vec<u32> = groups.iter().flat_map(|group| &group.leaves).copied().collect();
+        let numbered =
+            groups.iter().enumerate().flat_map(|(stratum, group)| group.kinds.iter().map(move |k| (*k, stratum)));
+        let stratum_of: HashMap<u64, usize> = numbered.collect();
+        strata.iter_mut().for_each(|stratum| stratum.weight = stratum.share);
+        let mut leaves = leaves(tree, |b| is_target(tree, b));
+        leaves.sort_by_key(|&b| tree.targets_of(b as usize).start);
+        let draw = |&b: &u32| {
+            let (stratum, targets) = (stratum_of[&kind(b as usize)], tree.targets_of(b as usize));
+            let factor = (targets.len() * groups[stratum].leaves) as f64 / groups[stratum].targets as f64;
+            Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
+        };
+        let mut draws: Vec<Draw> = leaves.iter().map(draw).collect();
+        draws.sort_by_key(|draw| draw.stratum);
         let found = sources(site, (&leaves, weights), near_errs, (all_sources, SOURCES), rng)?;
         let targets = tree.targets_of(0).map(|target| target as u32).collect();
         Ok(Sample::of(site, targets, found, (draws, strata), all))

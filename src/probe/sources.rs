@@ -21,14 +21,15 @@
 //!   choice of sources increases both mean squares: that of the error, and that of the sum. The latter increases little
 //!   unless the terms of the sum cancel.
 
+use super::classes::Classes;
 use super::corners::Weights;
 use super::draw::{Span, UNITS, drawn_points, units};
-use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of, within};
+use super::sampled::{End, Sampled, leaves, level_of, within};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
 use rayon::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Seed of all samples. Plans for the same points and request measure the same errors.
 pub(super) const SEED: u64 = 0x0050_524F_4245;
@@ -81,6 +82,17 @@ impl Sources {
     }
 }
 
+/// What a leaf gives for errors.
+#[derive(Clone, Copy)]
+struct Given {
+    /// The chance with which the leaf is drawn; 1 if it is taken.
+    chance: f64,
+    /// Number of sources that it gives.
+    picks: usize,
+    /// Where the draws of its sources start ([`drawn_points`]).
+    start: f64,
+}
+
 /// Draws about `most` of all `count` sources, or takes all if there are fewer. Returns the sources of this rank that
 /// give the norm, and those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources
 /// give errors. `weights` are those of the targets.
@@ -92,9 +104,6 @@ pub(super) fn sources(
     rng: &mut Rng,
 ) -> Result<[Sources; 2], Error> {
     let (tree, world) = (site.boxes(), site.world());
-    // Leaves with sources, by the positions of their sources.
-    let mut leaves = leaves(tree, |b| !tree.sources_of(b).is_empty());
-    leaves.par_sort_unstable_by_key(|&b| tree.sources_of(b as usize).start);
     let rows = [site.near_rows(&with_ancestors(tree, sampled))?, site.far_rows(sampled)?];
     let (near, close) = rayon::join(|| in_or_below(tree, &rows[0]), || in_or_below(tree, &rows[1]));
     let of_sources: Weights;
@@ -104,13 +113,13 @@ pub(super) fn sources(
         of_sources = Weights::new(site, End::Sources, count)?;
         &of_sources
     };
-    let all_leaves = || leaves.par_iter().with_min_len(BOXES_OF_A_TASK).map(|&b| b as usize);
+    let has_sources = |b: usize| tree.is_leaf(b) && !tree.sources_of(b).is_empty();
     let in_units = |b: usize| {
         let weight = units(weights.of_leaf(b, tree));
-        [weight, if close[b] { weight } else { 0 }]
+        (0, [weight, if close[b] { weight } else { 0 }])
     };
-    let all = Span::of(world, &all_leaves().map(in_units).reduce(|| [0; 2], |[a, b], [c, d]| [a + c, b + d]))?;
-    let [all, all_close] = [all[0].sum(), all[1].sum()];
+    let sums = Classes::new(world, tree.boxes(), |b| has_sources(b).then(|| in_units(b)))?;
+    let [all, all_close] = sums.all.get(&0).map_or([0.0; 2], |sums| sums.map(Span::sum));
     let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
     let is_taken = |b: usize| most >= count as f64 || near[b] && near_errs;
     // The chance with which a leaf is drawn if it is not taken, and the number of its draws.
@@ -120,53 +129,46 @@ pub(super) fn sources(
         let picks = tree.sources_of(b).len().min(of_a_leaf.max(expected.ceil() as usize));
         ((expected / picks as f64).min(1.0), picks)
     };
-    // In units. A unit fits in 64 bits, because no chance is above 1.
-    let chances: Vec<u64> = all_leaves().map(|b| if is_taken(b) { 0 } else { units(chance(b).0) as u64 }).collect();
-    // Leaves are drawn by systematic sampling: one for each unit of the sum of chances.
+    // Leaves are drawn by systematic sampling, one for each unit of the sum of chances, level by level.
+    let in_units = |b: usize| (level_of(tree, b) as u64, [units(chance(b).0)]);
+    let chances = Classes::new(world, tree.boxes(), |b| (has_sources(b) && !is_taken(b)).then(|| in_units(b)))?;
+    let levels: Vec<u64> = chances.all.keys().copied().collect();
+    let length: u128 = chances.all.values().map(|[span]| span.all).sum();
     let start = units(rng.uniform());
-    let mine = chances.iter().map(|&chance| u128::from(chance)).sum();
-    let mut sum = Span::of(world, &[mine])?[0].before;
-    // The leaves that give sources for the norm or for errors. Those that give sources for errors have the chance with
-    // which the leaf is drawn, 1 if it is taken, and the number of sources that it gives.
-    let mut given = Vec::new();
-    let draws = |sum: u128| (sum + (UNITS - 1 - start)) / UNITS;
-    for (&b, in_units) in leaves.iter().zip(chances) {
-        let (b, before) = (b as usize, draws(sum));
-        sum += u128::from(in_units);
-        let for_errors = match draws(sum) > before {
-            true => Some(chance(b)),
-            false if is_taken(b) => Some((1.0, tree.sources_of(b).len())),
-            false => None,
-        };
-        if for_errors.is_some() || near[b] {
-            given.push((b, for_errors));
-        }
+    let places: Vec<u128> = (0..).map(|k| start + k * UNITS).take_while(|place| *place < length).collect();
+    // One number for each draw, on whatever rank the leaf is.
+    let starts: Vec<f64> = places.iter().map(|_| rng.uniform()).collect();
+    // The leaves that give sources for the norm or for errors, in tree order.
+    let mut given: BTreeMap<usize, (usize, Option<Given>)> = BTreeMap::new();
+    for b in leaves(tree, |b| has_sources(b) && (near[b] || is_taken(b))).into_iter().map(|b| b as usize) {
+        let sources = tree.sources_of(b);
+        let all = Given { chance: 1.0, picks: sources.len(), start: 0.0 };
+        given.insert(sources.start, (b, is_taken(b).then_some(all)));
+    }
+    for (draw, b) in chances.at(&levels, &places) {
+        let (chance, picks) = chance(b);
+        given.insert(tree.sources_of(b).start, (b, Some(Given { chance, picks, start: starts[draw] })));
     }
     // Sources of leaves that are taken as a whole need no weights.
-    let in_part = |b: usize, picks: usize| picks < tree.sources_of(b).len();
-    let place = |&(b, drawn): &(usize, Option<(f64, usize)>)| {
-        drawn.filter(|(_, picks)| in_part(b, *picks)).map(|_| (b, level_of(tree, b)))
-    };
-    let places: Vec<(usize, usize)> = given.iter().filter_map(place).collect();
-    // One number for each of these leaves, in tree order.
-    let skipped = Span::of(world, &[places.len() as u128])?[0].before;
-    for _ in 0..skipped {
-        rng.uniform();
-    }
+    let in_part = |b: usize, from: Given| from.picks < tree.sources_of(b).len();
+    let place =
+        |&(b, from): &(usize, Option<Given>)| from.filter(|&from| in_part(b, from)).map(|_| (b, level_of(tree, b)));
+    let places: Vec<(usize, usize)> = given.values().filter_map(place).collect();
     let mut of_points = weights.of_points(site, &places)?.into_iter();
     let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
-    for (b, drawn) in given {
+    for (b, from) in given.into_values() {
         let range = tree.sources_of(b);
         if near[b] {
             of_norm.take(range.clone().map(|i| (i as u32, 1.0)));
         }
-        let Some((chance, picks)) = drawn else { continue };
-        let of_points = if in_part(b, picks) { of_points.next() } else { None };
+        let Some(from) = from else { continue };
+        let Given { chance, picks, start } = from;
+        let of_points = if in_part(b, from) { of_points.next() } else { None };
         let taken: Vec<(u32, f64)> = match of_points {
             None => range.map(|i| (i as u32, chance)).collect(),
             Some(weights) => {
                 let step = weights.iter().sum::<f64>() / picks as f64;
-                let mut picked = drawn_points(&weights, picks, rng.uniform());
+                let mut picked = drawn_points(&weights, picks, start);
                 picked.dedup();
                 let of_point = |i: usize| chance * (weights[i] / step).min(1.0);
                 picked.into_iter().map(|i| ((range.start + i) as u32, of_point(i))).collect()

@@ -18,12 +18,16 @@ pub const TESTS: &[Test] =
 pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]: [&[u32]; 2], what: &str) {
     assert_eq!(cut.incoming().unwrap(), fmm_tree::incoming(here, lists), "{what}");
     let weights: [[f64; DISTANCES]; 2] = [1.7f64, 0.9].map(|x| std::array::from_fn(|k| x.powi(k as i32)));
-    let squares = [cut.far_squares(&weights, 2).unwrap(), fmm_tree::far_squares(here, lists, &weights, 2, |_, _| 1.0)];
-    assert_eq!(squares[0].len(), squares[1].len(), "{what}");
-    for (there, here) in squares[0].iter().zip(&squares[1]) {
-        for (b, (found, square)) in there.iter().zip(here).enumerate() {
-            assert!((found - square).abs() <= 1e-12 * square, "{what}: box {b}: {found} for {square}");
-        }
+    let targets_of = |b: usize| here.targets_of(b).len() as f64;
+    let arrays = fmm_tree::far_squares(here, lists, &weights, 2, |_, _| 1.0).into_iter();
+    let mean = |squares: &[f64]| (0..here.boxes()).map(|b| targets_of(b) * squares[b]).sum::<f64>() / targets_of(0);
+    let arrays: Vec<(f64, Vec<f64>)> = arrays.map(|squares| (mean(&squares), squares)).filter(|a| a.0 > 0.0).collect();
+    let found = cut.far_factors(&weights, 2).unwrap();
+    assert_eq!(found.is_some(), !arrays.is_empty(), "{what}");
+    for (b, found) in found.iter().flatten().enumerate() {
+        let parts = arrays.iter().map(|(mean, squares)| squares[b] / mean).sum::<f64>();
+        let factor = 0.5 + 0.5 * parts / arrays.len() as f64;
+        assert!((found - factor).abs() <= 1e-12 * factor, "{what}: box {b}: {found} for {factor}");
     }
     let leaves: Vec<u32> = (0..here.boxes() as u32).filter(|&b| here.is_leaf(b as usize)).step_by(9).collect();
     let rows: Vec<u32> = leaves.iter().flat_map(|&b| lists.p2p.row(b as usize)).copied().collect();
@@ -37,6 +41,8 @@ pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]:
     let indices: Vec<u32> = sources.iter().map(|&k| here.source_order()[k as usize]).collect();
     assert_eq!(cut.source_indices(sources).unwrap(), indices, "{what}");
     let sums = [cut.corner_sums(12).unwrap(), cut.corner_sums_of_sources(12).unwrap()];
+    let (mean, found) = (sums[0].iter().sum::<f64>() / targets_of(0), cut.corner_mean(12).unwrap());
+    assert!((found - mean).abs() <= 1e-12 * mean, "{what}: {found} for {mean}");
     for (level, b) in (0..here.levels()).flat_map(|l| here.level(l).map(move |b| (l, b))) {
         let cube = here.cube(b, level);
         let square = |x: [f64; 3]| (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum::<f64>();

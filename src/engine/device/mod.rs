@@ -4,7 +4,7 @@ mod site;
 
 pub(crate) use site::{OnDevice, Trees};
 
-use self::site::{Shared, Site, corners_of, into_placed, locked, mesh_of};
+use self::site::{Shared, Site, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, errors_of_attributes, list_options, not_placed, picked, trial_of};
@@ -190,7 +190,7 @@ impl Device {
         site.trial(settings.policy, edges, |site| {
             let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
             let cut = site.placed.cut(settings)?;
-            let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: Some(&site.corners) };
+            let there = OnDevice { cut, boxes: &*boxes, direct: &direct };
             trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
         })
     }
@@ -346,7 +346,7 @@ impl Engine for Device {
         mesh.corners = match site.corners.get() {
             Some(&known) => known,
             None => {
-                let (mean, _) = corners_of(&site.placed.cut(&settings)?)?;
+                let mean = site.placed.cut(&settings)?.corner_mean(HALF_CORNER_POWER)?;
                 *site.corners.get_or_init(|| mean)
             }
         };
@@ -414,7 +414,7 @@ impl Engine for Device {
         let one = made.as_ref().or(measured.map(|(_, solver)| solver)).filter(|_| nodes == 1);
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
-        let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: Some(&site.corners) };
+        let there = OnDevice { cut, boxes: &*boxes, direct: &direct };
         let asked = (&self.request, &self.choice);
         errors_of_attributes(asked, &trial, &there, nodes, one.map(|solver| &**solver as &dyn Solver))
     }

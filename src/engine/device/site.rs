@@ -2,7 +2,7 @@
 
 use crate::mesh::{Edges, Mesh};
 use crate::probe::Trial;
-use crate::probe::sampled::{Direct, End, HALF_CORNER_POWER, Sampled};
+use crate::probe::sampled::{Direct, End, Sampled};
 use backend_cuda::{CallerPoints, Counts, Cut, JointPoints, Placed};
 use fmm_traits::{Error, Hierarchy, Policy, Tree};
 use fmm_tree::{BuildOptions, BuildReport, DISTANCES, Incoming};
@@ -131,14 +131,6 @@ pub(crate) struct OnDevice<'a, H> {
     pub cut: Cut<'a>,
     pub boxes: &'a H,
     pub direct: SumsOnDevice<'a>,
-    /// [`Site::corners`], if there is a [`Site`].
-    pub corners: Option<&'a OnceLock<f64>>,
-}
-
-/// [`Mesh::corners`] of a tree on the device, with the sums of the leaves from which it is taken.
-pub(crate) fn corners_of(cut: &Cut) -> Result<(f64, Vec<f64>), Error> {
-    let sums = cut.corner_sums(HALF_CORNER_POWER)?;
-    Ok((sums.iter().sum::<f64>() / cut.n_targets().max(1) as f64, sums))
 }
 
 impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
@@ -150,8 +142,8 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         self.cut.incoming()
     }
-    fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Vec<Vec<f64>>, Error> {
-        self.cut.far_squares(weights, half_power)
+    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32, _: usize) -> Result<Option<Vec<f64>>, Error> {
+        self.cut.far_factors(weights, half_power)
     }
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
         self.cut.near_rows(of)
@@ -162,11 +154,6 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
     fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
         match of {
             End::Sources => self.cut.corner_sums_of_sources(half_power),
-            End::Targets if half_power == HALF_CORNER_POWER => {
-                let (mean, sums) = corners_of(&self.cut)?;
-                self.corners.inspect(|corners| _ = corners.get_or_init(|| mean));
-                Ok(sums)
-            }
             End::Targets => self.cut.corner_sums(half_power),
         }
     }

@@ -75,7 +75,7 @@ impl PlaneOnDevice {
         let device = self.cuda.open(self.request.cache.as_ref())?;
         let (boxes, kernel, derivatives) = (there.boxes()?, self.pairs.kernel, self.derivatives());
         let direct = |s, q: &[&[f64]], t| plane_sums(&device, kernel, derivatives, (s, t), q);
-        let site = OnDevice { cut: there.cut()?, boxes: &boxes, direct: &direct, corners: None };
+        let site = OnDevice { cut: there.cut()?, boxes: &boxes, direct: &direct };
         let trial = trial_of(&self.request, &self.choice, &site, self.request.precision == Precision::F32)?;
         let kept = [&trial.sample.of_errors.positions[..], &trial.sample.targets];
         let thin = site.cut.thin_pyramid(&boxes, kept)?;

@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
-/// Number of parts in which `sum_in_parts` adds up: warps that fill a large device. The sum of the parts does not depend on
-/// the device.
+/// Number of parts of a sum over boxes, each the part of a warp. It is fixed, so that the sum does not depend on the device.
 const PARTS_OF_A_SUM: usize = 1024;
 /// Boxes of a block of `near_pairs`, which has one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
@@ -75,11 +74,6 @@ impl<'a> Cut<'a> {
         Ok(Cut { device, tree, boxes, sources, targets, edges, kernels, primitives })
     }
 
-    /// Number of targets of the tree.
-    pub fn n_targets(&self) -> usize {
-        self.targets.len()
-    }
-
     /// A summary of the edges into each box, as `fmm_tree::incoming` makes it.
     ///
     /// # Errors
@@ -105,7 +99,7 @@ impl<'a> Cut<'a> {
 
     /// A factor for each box, whose mean over all targets is 1: one half is the same for all boxes, the other half is made up
     /// of the numbers of `fmm_tree::far_squares`, each array divided by its mean over all targets, with equal shares. Arrays
-    /// whose mean is 0 or not finite are left out; `None` if that leaves none. M2P edges take all degrees, as they do in
+    /// whose mean is no normal number (0, infinite) are left out; `None` if that leaves none. M2P edges take all degrees, as they do in
     /// the solvers on a device.
     ///
     /// # Errors
@@ -115,7 +109,7 @@ impl<'a> Cut<'a> {
         let squares = weights.iter().map(|weights| self.far_squares(weights, half_power));
         let squares: Vec<Buffer<f64>> = squares.collect::<Result<_, Error>>()?;
         let arrays: Vec<Arg> = squares.iter().flat_map(|both| [both.at(0), both.at(n)]).collect();
-        let means = self.sums(&arrays)?.into_iter().map(|sum| sum / self.n_targets() as f64);
+        let means = self.sums(&arrays)?.into_iter().map(|sum| sum / self.targets.len() as f64);
         let means: Vec<f64> = means.map(|mean| if mean.is_normal() { mean } else { f64::INFINITY }).collect();
         let used = means.iter().filter(|mean| mean.is_finite()).count();
         if used == 0 {
@@ -203,13 +197,14 @@ impl<'a> Cut<'a> {
         self.device.download(&self.sums_of_corners(self.sources, true, half_power)?, "sums over leaves")
     }
 
-    /// The sum of [`corner_sums`](Cut::corner_sums) divided by the number of targets.
+    /// The mean over all targets: the sum of [`corner_sums`](Cut::corner_sums) divided by the number of targets; 0 without
+    /// targets.
     ///
     /// # Errors
     /// Errors of the device.
     pub fn corner_mean(&self, half_power: u32) -> Result<f64, Error> {
         let sums = self.sums_of_corners(self.targets, false, half_power)?;
-        Ok(self.sums(&[(&sums).into()])?[0] / self.n_targets().max(1) as f64)
+        Ok(self.sums(&[(&sums).into()])?[0] / self.targets.len().max(1) as f64)
     }
 
     fn sums_of_corners(&self, points: &DevicePoints, of_sources: bool, half_power: u32) -> Result<Buffer<f64>, Error> {

@@ -63,3 +63,31 @@ pub fn incoming<H: Hierarchy + ?Sized>(tree: &H, lists: &Lists) -> Vec<Incoming>
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BuildOptions, ListOptions, build, uvwx};
+    use fmm_traits::testkit::clouds::CloudKind;
+
+    /// Every summary is compared with one that is counted edge by edge, on lists with edges of all kinds.
+    #[test]
+    fn a_summary_counts_edges() {
+        let points = CloudKind::TwoClusters.points(3000, 3);
+        let tree = build(&points, None, &BuildOptions { occupancy: 10.0, ..BuildOptions::default() }).unwrap();
+        let lists = uvwx(&tree, &ListOptions { m2p_min_sources: 4, p2l_min_targets: 4 }).unwrap();
+        let level = |b: usize| (0..tree.levels()).find(|&l| tree.level(l).contains(&b)).unwrap();
+        let mut seen = [0; 3];
+        for (b, found) in incoming(&tree, &lists).into_iter().enumerate() {
+            let rows = [&lists.m2l, &lists.m2p, &lists.p2p].map(|edges| edges.row(b));
+            let above = std::iter::successors(Some(b), |&b| (b > 0).then(|| tree.parent[b] as usize));
+            let by_p2l = above.map(|b| lists.p2l.row(b).len()).sum::<usize>() > 0;
+            let jumps = rows[2].iter().filter(|&&s| level(s as usize).abs_diff(level(b)) > 1).count();
+            assert_eq!(found.edges() as usize, rows.iter().map(|row| row.len()).sum::<usize>(), "box {b}");
+            let flags = [found.m2p(), found.p2l(), found.jump()];
+            assert_eq!(flags, [!rows[1].is_empty(), by_p2l, jumps > 0], "box {b}");
+            seen.iter_mut().zip(flags).for_each(|(seen, flag)| *seen += usize::from(flag));
+        }
+        assert!(seen.iter().all(|&seen| seen > 0), "{seen:?}");
+    }
+}

@@ -17,45 +17,60 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// K sums over the leaves of each class.
+/// Boxes of a chunk. A draw passes over one chunk again, and the sums of each chunk are kept.
+const CHUNK: usize = 512;
+
+/// K sums for each class.
+type Sums<const K: usize> = BTreeMap<u64, [u128; K]>;
+
+/// Adds terms to the sums of a class.
+fn add<const K: usize>(mut to: Sums<K>, (class, terms): (u64, [u128; K])) -> Sums<K> {
+    let sums = to.entry(class).or_insert([0; K]);
+    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+    to
+}
+
+/// Sums over boxes 0 to `boxes` − 1 of this rank and over those of the other ranks, by class. `of` gives the class of a box
+/// and its terms; `None` if the box does not count. All ranks call it together.
+pub(super) fn sums<const K: usize>(
+    world: &World,
+    boxes: usize,
+    of: impl Fn(usize) -> Option<(u64, [u128; K])> + Sync,
+) -> Result<BTreeMap<u64, [Span; K]>, Error> {
+    let boxes = (0..boxes).into_par_iter().with_min_len(BOXES_OF_A_TASK);
+    let parts = boxes.filter_map(&of).fold(Sums::new, add);
+    Span::by_class(world, &parts.reduce(Sums::new, |to, from| from.into_iter().fold(to, add)))
+}
+
+/// The sums of [`sums`], from whose classes leaves can be drawn.
 pub(super) struct Classes<F, const K: usize> {
-    /// The class of a box and its terms of the sums; `None` if the box does not count.
     of: F,
     boxes: usize,
-    /// The sums over each chunk of [`BOXES_OF_A_TASK`] boxes.
-    chunks: Vec<BTreeMap<u64, [u128; K]>>,
-    /// The sums over all boxes of all ranks, by class.
+    /// The sums over the boxes of each chunk.
+    chunks: Vec<Sums<K>>,
+    /// The sums over all boxes of all ranks.
     pub all: BTreeMap<u64, [Span; K]>,
 }
 
-/// Adds the terms of a class.
-fn add<const K: usize>(to: &mut BTreeMap<u64, [u128; K]>, class: u64, terms: [u128; K]) {
-    let sums = to.entry(class).or_insert([0; K]);
-    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
-}
-
 impl<F: Fn(usize) -> Option<(u64, [u128; K])> + Sync, const K: usize> Classes<F, K> {
-    /// The sums over boxes 0 to `boxes` − 1 of this rank, and those of the other ranks. All ranks call it together.
+    /// As [`sums`]. If the boxes of each class are of one level, draws do not depend on the number of ranks. All ranks call
+    /// it together.
     pub fn new(world: &World, boxes: usize, of: F) -> Result<Self, Error> {
-        let of_chunk = |chunk: usize| {
-            let mut sums = BTreeMap::new();
-            Self::range(boxes, chunk).filter_map(&of).for_each(|(class, terms)| add(&mut sums, class, terms));
-            sums
-        };
-        let chunks: Vec<_> = (0..boxes.div_ceil(BOXES_OF_A_TASK)).into_par_iter().map(of_chunk).collect();
-        let mut mine: BTreeMap<u64, [u128; K]> = BTreeMap::new();
-        chunks.iter().flatten().for_each(|(&class, &sums)| add(&mut mine, class, sums));
+        let chunks = (0..boxes.div_ceil(CHUNK)).into_par_iter().with_min_len(BOXES_OF_A_TASK / CHUNK);
+        let chunks: Vec<Sums<K>> =
+            chunks.map(|chunk| Self::range(boxes, chunk).filter_map(&of).fold(Sums::new(), add)).collect();
+        let mine = chunks.iter().flatten().map(|(class, sums)| (*class, *sums)).fold(Sums::new(), add);
         Ok(Classes { all: Span::by_class(world, &mine)?, of, boxes, chunks })
     }
 
     /// The boxes of a chunk.
     fn range(boxes: usize, chunk: usize) -> Range<usize> {
-        BOXES_OF_A_TASK * chunk..boxes.min(BOXES_OF_A_TASK * (chunk + 1))
+        CHUNK * chunk..boxes.min(CHUNK * (chunk + 1))
     }
 
-    /// The boxes at some places, in ascending order, of a row in which each leaf is as long as its first term. The row has
-    /// the leaves of `classes`, class by class, on all ranks. Returns for each place that belongs to a box of this rank the
-    /// number of the place and the box, in the order of the places.
+    /// The boxes at some places of a row. The row has the boxes of `classes`, class by class, each class with the boxes of all
+    /// ranks; a box is as long as its first term. The places ascend. Returns for each place that belongs to a box of this
+    /// rank the number of the place and the box, in the order of the places.
     pub fn at(&self, classes: &[u64], places: &[u128]) -> Vec<(usize, usize)> {
         // Chunk and class, where the chunk begins in the row, and the numbers of the places in it.
         let mut found: Vec<(usize, u64, u128, Range<usize>)> = Vec::new();
@@ -103,7 +118,7 @@ mod tests {
     /// Draws of several ranks are those of one rank, and each leaf is drawn as often as its weight says.
     #[test]
     fn ranks_draw_what_one_rank_draws() {
-        const COUNT: usize = 30_000;
+        const COUNT: usize = 60_000;
         let weights: Vec<f64> = (0..COUNT).map(|i| 0.5 + (0.1 * i as f64).sin().powi(12) * 9.0).collect();
         // Boxes of two classes, and some that are no leaves.
         let class = |i: usize| [Some(3), Some(8), Some(8), None][i / 7 % 4];
@@ -123,7 +138,7 @@ mod tests {
             found
         };
         for (classes, count, start) in
-            [(&[3][..], 1, 0.3), (&[8], 7, 0.001), (&[3, 8], 500, 0.5), (&[8, 3], 90_000, 0.999)]
+            [(&[3][..], 1, 0.3), (&[8], 7, 0.001), (&[3, 8], 500, 0.5), (&[8, 3], 150_000, 0.999)]
         {
             let one = draws(1, classes, count, start);
             assert!(one.iter().map(|draw| draw.0).eq(0..count));

@@ -16,12 +16,12 @@ pub(super) fn units(weight: f64) -> u128 {
     if units < (1u64 << 63) as f64 { u128::from(units as u64) } else { units as u128 }
 }
 
-/// The units of some weights in a row of weights over all ranks.
+/// A sum over all ranks: of weights in units, or a count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
-    /// Units on lower ranks.
+    /// The part of lower ranks.
     pub before: u128,
-    /// Units on all ranks.
+    /// The part of all ranks.
     pub all: u128,
 }
 
@@ -56,7 +56,7 @@ impl Span {
         Ok(Span::by_class(world, &BTreeMap::from([(0, [mine])]))?[&0][0])
     }
 
-    /// The sum of all weights.
+    /// The sum of weights in units.
     pub fn sum(self) -> f64 {
         self.all as f64 / UNITS as f64
     }

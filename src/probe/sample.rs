@@ -13,7 +13,7 @@
 //!
 //! Several ranks that share the points draw the sample that one rank draws ([`super::classes`]), each its part.
 
-use super::classes::Classes;
+use super::classes::{Classes, sums};
 use super::corners::Weights;
 use super::decay::Decay;
 use super::draw::{Span, UNITS, drawn_points, places, totals, units};
@@ -83,7 +83,7 @@ pub(crate) struct Stratum {
 }
 
 /// The properties that the leaves of a stratum share.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy)]
 struct Kind {
     level: u8,
     /// 0: less than a quarter of the mean number of targets per leaf; 2: more than four times the mean; 1: between.
@@ -129,7 +129,7 @@ impl<'a, H: Hierarchy> Kinds<'a, H> {
     fn new(site: &'a impl Sampled<Boxes = H>) -> Result<Self, Error> {
         let (tree, incoming) = (site.boxes(), site.incoming()?);
         let edges = |b: usize| is_target(tree, b).then(|| (u64::from(incoming[b].edges()), [1]));
-        let by_edges = Classes::new(site.world(), tree.boxes(), edges)?.all;
+        let by_edges = sums(site.world(), tree.boxes(), edges)?;
         let count = by_edges.values().map(|[leaves]| leaves.all as usize).sum::<usize>();
         let [targets] = totals(site.world(), [tree.targets_of(0).len()])?;
         let mut left = count.saturating_sub(1) / 50;
@@ -142,14 +142,14 @@ impl<'a, H: Hierarchy> Kinds<'a, H> {
         Ok(Kinds { tree, incoming, mean: targets / count.max(1), long })
     }
 
-    /// The kind of a leaf.
-    fn of(&self, leaf: usize) -> Kind {
+    /// The code of the kind of a leaf.
+    fn of(&self, leaf: usize) -> u64 {
         let (here, targets) = (self.incoming[leaf], self.tree.targets_of(leaf).len());
         let without_sources = self.tree.sources_of(leaf).is_empty();
         let facts = [here.m2p(), here.p2l(), here.edges() > self.long, here.jump(), without_sources];
         let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
         let population = u8::from(4 * targets >= self.mean) + u8::from(targets > 4 * self.mean.max(1));
-        Kind { level: level_of(self.tree, leaf) as u8, population, reached }
+        Kind { level: level_of(self.tree, leaf) as u8, population, reached }.code()
     }
 }
 
@@ -208,7 +208,7 @@ impl Sample {
         let kinds = Kinds::new(site)?;
         let of_leaf = |b: usize| {
             let units = units(factor(b) * weights.of_leaf(b, tree));
-            (kinds.of(b).code(), [units, tree.targets_of(b).len() as u128, 1])
+            (kinds.of(b), [units, tree.targets_of(b).len() as u128, 1])
         };
         let leaves = Classes::new(world, tree.boxes(), |b| is_target(tree, b).then(|| of_leaf(b)))?;
         let groups = groups(&leaves.all);
@@ -219,7 +219,7 @@ impl Sample {
         });
         let strata: Vec<Stratum> = strata.collect();
         if all.max(1).saturating_mul(all_sources) <= ALL_TARGETS * ALL_TARGETS {
-            let kind = |b: usize| kinds.of(b).code();
+            let kind = |b: usize| kinds.of(b);
             return Sample::of_all(site, near_errs, (&groups, strata, &kind), ([all, all_sources], &weights), &mut rng);
         }
 
@@ -232,7 +232,7 @@ impl Sample {
         let mut sampled = Vec::new();
         for (stratum, group) in groups.iter().enumerate() {
             let mut picked = leaves.at(&group.kinds, &places(group.units, counts[stratum], rng.uniform()));
-            // In tree order, as ranks have their leaves.
+            // By position: in `whole` the draws of a rank follow those of lower ranks, and must be in the order of one rank.
             picked.sort_by_key(|&(_, leaf)| tree.targets_of(leaf).start);
             // One number for each draw, on whatever rank the leaf is.
             let starts: Vec<f64> = (0..counts[stratum]).map(|_| rng.uniform()).collect();
@@ -287,7 +287,7 @@ impl Sample {
             groups.iter().enumerate().flat_map(|(stratum, group)| group.kinds.iter().map(move |k| (*k, stratum)));
         let stratum_of: HashMap<u64, usize> = numbered.collect();
         strata.iter_mut().for_each(|stratum| stratum.weight = stratum.share);
-        let mut leaves = leaves(tree, |b| is_target(tree, b));
+        let mut leaves = leaves(tree, |b| !tree.targets_of(b).is_empty());
         leaves.sort_by_key(|&b| tree.targets_of(b as usize).start);
         let draw = |&b: &u32| {
             let (stratum, targets) = (stratum_of[&kind(b as usize)], tree.targets_of(b as usize));

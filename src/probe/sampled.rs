@@ -3,7 +3,6 @@
 use super::draw::exact_sum;
 use crate::variant::Truncation;
 use fmm_dist::{Placed, World};
-use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy, Lists, Tree};
 use fmm_tree::{DISTANCES, Incoming};
 use rayon::prelude::*;
@@ -53,21 +52,6 @@ pub(crate) fn leaves(tree: &impl Hierarchy, has: impl Fn(usize) -> bool + Sync) 
     boxes.filter(|&b| tree.is_leaf(b as usize) && has(b as usize)).collect()
 }
 
-/// For each box, whether `has` chooses it or a box above it.
-pub(crate) fn within(tree: &impl Hierarchy, has: impl Fn(usize) -> bool + Sync) -> Vec<bool> {
-    let mut found = vec![false; tree.boxes()];
-    for level in 0..tree.levels() {
-        let boxes = tree.level(level);
-        let (above, here) = found.split_at_mut(boxes.start);
-        let here = here[..boxes.len()].par_iter_mut().enumerate().with_min_len(BOXES_OF_A_TASK);
-        here.for_each(|(k, found)| {
-            let (b, parent) = (boxes.start + k, tree.parent(boxes.start + k));
-            *found = has(b) || parent != NONE && above[parent as usize];
-        });
-    }
-    found
-}
-
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
 pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
 
@@ -90,8 +74,8 @@ pub(crate) trait Sampled {
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
     /// A factor for the weights of the targets of each box, whose mean over all `count` targets of all ranks is 1: one half
     /// is the same for all boxes, the other half is made up of the numbers of [`fmm_tree::far_squares`], each array divided
-    /// by its mean over all targets, with equal shares. Arrays whose mean is 0 or not finite are left out; `None` if that
-    /// leaves none.
+    /// by its mean over all targets, with equal shares. Arrays whose mean is no normal number (0, infinite) are left out;
+    /// `None` if that leaves none.
     fn far_factors(
         &self,
         weights: &[[f64; DISTANCES]],

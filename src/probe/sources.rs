@@ -21,10 +21,10 @@
 //!   choice of sources increases both mean squares: that of the error, and that of the sum. The latter increases little
 //!   unless the terms of the sum cancel.
 
-use super::classes::Classes;
+use super::classes::{Classes, sums};
 use super::corners::Weights;
 use super::draw::{Span, UNITS, drawn_points, units};
-use super::sampled::{End, Sampled, leaves, level_of, within};
+use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
@@ -118,8 +118,8 @@ pub(super) fn sources(
         let weight = units(weights.of_leaf(b, tree));
         (0, [weight, if close[b] { weight } else { 0 }])
     };
-    let sums = Classes::new(world, tree.boxes(), |b| has_sources(b).then(|| in_units(b)))?;
-    let [all, all_close] = sums.all.get(&0).map_or([0.0; 2], |sums| sums.map(Span::sum));
+    let sums = sums(world, tree.boxes(), |b| has_sources(b).then(|| in_units(b)))?;
+    let [all, all_close] = sums.get(&0).map_or([0.0; 2], |sums| sums.map(Span::sum));
     let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
     let is_taken = |b: usize| most >= count as f64 || near[b] && near_errs;
     // The chance with which a leaf is drawn if it is not taken, and the number of its draws.
@@ -140,7 +140,9 @@ pub(super) fn sources(
     let starts: Vec<f64> = places.iter().map(|_| rng.uniform()).collect();
     // The leaves that give sources for the norm or for errors, in tree order.
     let mut given: BTreeMap<usize, (usize, Option<Given>)> = BTreeMap::new();
-    for b in leaves(tree, |b| has_sources(b) && (near[b] || is_taken(b))).into_iter().map(|b| b as usize) {
+    for b in
+        leaves(tree, |b| !tree.sources_of(b).is_empty() && (near[b] || is_taken(b))).into_iter().map(|b| b as usize)
+    {
         let sources = tree.sources_of(b);
         let all = Given { chance: 1.0, picks: sources.len(), start: 0.0 };
         given.insert(sources.start, (b, is_taken(b).then_some(all)));
@@ -196,9 +198,18 @@ pub(super) fn with_ancestors(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<u32> {
 
 /// For each box, whether it or a box above it is one of `boxes`.
 fn in_or_below(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<bool> {
-    let mut chosen = vec![false; tree.boxes()];
-    boxes.iter().for_each(|&b| chosen[b as usize] = true);
-    within(tree, |b| chosen[b])
+    let mut found = vec![false; tree.boxes()];
+    boxes.iter().for_each(|&b| found[b as usize] = true);
+    for level in 0..tree.levels() {
+        let boxes = tree.level(level);
+        let (above, here) = found.split_at_mut(boxes.start);
+        let here = here[..boxes.len()].par_iter_mut().enumerate().with_min_len(BOXES_OF_A_TASK);
+        here.for_each(|(k, found)| {
+            let parent = tree.parent(boxes.start + k);
+            *found = *found || parent != NONE && above[parent as usize];
+        });
+    }
+    found
 }
 
 #[cfg(test)]

@@ -83,6 +83,16 @@ fn kernels() -> [(&'static str, Fmm); 5] {
     ]
 }
 
+/// So many points that a sample has a part of the sources, drawn leaf by leaf.
+#[test]
+fn a_part_of_the_sources_is_that_of_one_rank() {
+    for kind in [CloudKind::Uniform, CloudKind::Plummer] {
+        let points = kind.points(40_000, 5);
+        let builder = Fmm::new(Laplace).tolerance(1e-4).method(Method::EquivalentDensities);
+        same_choice(kind.name(), &builder, &points, &[], To::Sources, &[2, 3]);
+    }
+}
+
 /// All combinations with `every`th step.
 fn combinations(n: usize, every: usize, ranks: &[&[usize]]) {
     let mut k = 0;

@@ -17,7 +17,9 @@ pub const TESTS: &[Test] =
 /// Compares all that a probe reads. `here` and `lists` are copies of tree and lists.
 pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]: [&[u32]; 2], what: &str) {
     assert_eq!(cut.incoming().unwrap(), fmm_tree::incoming(here, lists), "{what}");
-    let weights: [[f64; DISTANCES]; 2] = [1.7f64, 0.9].map(|x| std::array::from_fn(|k| x.powi(k as i32)));
+    // The last one is 0 at all distances, and left out.
+    let weights: [[f64; DISTANCES]; 3] = [1.7f64, 0.9, 0.0].map(|x| std::array::from_fn(|k| x.powi(k as i32 + 1)));
+    assert_eq!(cut.far_factors(&weights[2..], 2).unwrap(), None, "{what}");
     let targets_of = |b: usize| here.targets_of(b).len() as f64;
     let arrays = fmm_tree::far_squares(here, lists, &weights, 2, |_, _| 1.0).into_iter();
     let mean = |squares: &[f64]| (0..here.boxes()).map(|b| targets_of(b) * squares[b]).sum::<f64>() / targets_of(0);

@@ -80,7 +80,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     decision.choice.why = because(r, why, &forecasts);
     // Without a requested tolerance, the smallest error becomes the tolerance.
     if let Some((floor, _)) = tried.floor {
-        decision.choice.tolerance = Some(rounded_up(floor));
+        decision.choice.tolerance = Some(rounded_up(floor, 1));
     }
     let spent @ [seconds, operators] = engines.spent.get();
     if spent != [0.0; 2] {

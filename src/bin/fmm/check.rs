@@ -81,7 +81,7 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     let member = &facts.members.equivalent;
     let homogeneous = match facts.params.len() > traced.parameters().len() {
         true => "no powers of a length were found; operators for each level".to_string(),
-        false => format!("degree {:?}", values.value_degrees),
+        false => format!("K(s r) = s^k K(r), k = {:?}", values.value_degrees),
     };
     line("dilation", homogeneous);
     let symmetry = match (member.reciprocal, member.piecewise) {
@@ -90,25 +90,36 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         (false, false) => "K(-r) is not the transpose of K(r)",
     };
     line("symmetry", symmetry.to_string());
-    line("operations", facts.near.tape().flops().to_string());
+    line("operations", format!("{} a pair", facts.near.tape().flops()));
     out.push('\n');
-    plot(&mut out, &facts.near, &facts.params);
+    plot(&mut out, values, &facts.params);
     out.push('\n');
     methods(&mut out, args, &traced)?;
     print(&out)
 }
 
-/// The first value for strength 1 along the diagonal, with a bar of the logarithm of its size.
+/// The size of the kernel at some distances in one direction, each with a bar as long as its logarithm. The size is the value
+/// itself, or for several values or strengths the root of the sum of the squares of all values for strengths 1.
 fn plot(out: &mut String, member: &fmm::Member, params: &[f64]) {
-    let diagonal = 1.0 / (member.dim as f64).sqrt();
-    let along = |a: usize| if a < member.dim { diagonal } else { 0.0 };
-    let values = RADII.map(|r| member.column(params, [0, 1, 2].map(|a| r * along(a)), 0)[0]);
-    let logs = values.map(|x| if x == 0.0 || !x.is_finite() { f64::NAN } else { x.abs().log10() });
+    let along = if member.dim == 2 { [0.6, 0.8, 0.0] } else { [0.48, 0.6, 0.64] };
+    let size = |r: f64| {
+        let column = |c: usize| member.column(params, along.map(|x| r * x), c);
+        match (member.linear(), member.values) {
+            (1, 1) => column(0)[0],
+            (strengths, values) => {
+                let square = |c: usize| column(c)[..values].iter().map(|x| x * x).sum::<f64>();
+                (0..strengths).map(square).sum::<f64>().sqrt()
+            }
+        }
+    };
+    let values = RADII.map(size);
+    let log = |x: f64| (x != 0.0 && x.is_finite()).then(|| x.abs().log10());
+    let logs: Vec<f64> = values.iter().filter_map(|&x| log(x)).collect();
     let low = logs.iter().copied().fold(f64::INFINITY, f64::min).max(-20.0);
     let high = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    for ((r, value), log) in RADII.iter().zip(values).zip(logs) {
-        let part = if high > low { (log.max(low) - low) / (high - low) } else { 1.0 };
-        let bar = if part.is_nan() { 0 } else { 1 + (part * WIDTH) as usize };
+    let part = |log: f64| if high > low { (log.max(low) - low) / (high - low) } else { 1.0 };
+    for (r, value) in RADII.iter().zip(values) {
+        let bar = log(value).map_or(0, |log| 1 + (part(log) * WIDTH) as usize);
         let _ = writeln!(out, "r = {r:<7} {value:>12.4e}  {}", "█".repeat(bar));
     }
 }

@@ -73,21 +73,22 @@ impl Picture {
 
 /// Draws the picture of `fmm tree`.
 pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
-    let (points, dim) = match &args.sources {
+    let (points, dim, cloud) = match &args.sources {
         Some(path) => {
             let array = npy::read(path)?;
             if !(2..=3).contains(&array.columns) {
                 let reason = format!("sources have {} columns, expected 2 or 3", array.columns);
                 return Err(Failure::file(path, reason));
             }
-            (array.values, array.columns)
+            (array.values, array.columns, String::new())
         }
         None => {
-            let demo = kernel::cloud(args.demo.unwrap_or(DemoName::Normal2d));
+            let name = args.demo.unwrap_or(DemoName::Normal2d);
+            let demo = kernel::cloud(name);
             let n = args.n.unwrap_or(DEMO_POINTS);
             // Points in both orders, boxes and lists.
             run::fits((n as u64).saturating_mul(500), &format!("{n} points"))?;
-            (fmm::demo::points(demo, n, args.seed), demo.dim())
+            (fmm::demo::points(demo, n, args.seed), demo.dim(), format!("{n} points, {}: ", kernel::demo_name(name)))
         }
     };
     if let Some(i) = points.iter().position(|x| !x.is_finite()) {
@@ -105,7 +106,7 @@ pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
     }
     let (picture, summary) = if dim == 2 { plane(&points, args)? } else { slice(&points, args)? };
     std::fs::write(&args.plot, picture.svg()).map_err(|e| Failure::file(&args.plot, e))?;
-    print(&format!("{summary}\n"))
+    print(&format!("{cloud}{summary}\n"))
 }
 
 /// The rows of box `b`: P2P, M2L, M2P and P2L, in the order of [`INTERACTION_COLORS`].

@@ -81,7 +81,7 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     let member = &facts.members.equivalent;
     let homogeneous = match facts.params.len() > traced.parameters().len() {
         true => "no powers of a length were found; operators for each level".to_string(),
-        false => format!("K(s r) = s^k K(r), k = {:?}", values.value_degrees),
+        false => format!("degree {:?}: times s^degree if all lengths are multiplied by s", values.value_degrees),
     };
     line("dilation", homogeneous);
     let symmetry = match (member.reciprocal, member.piecewise) {

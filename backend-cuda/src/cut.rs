@@ -99,8 +99,8 @@ impl<'a> Cut<'a> {
 
     /// A factor for each box, whose mean over all targets is 1: one half is the same for all boxes, the other half is made up
     /// of the numbers of `fmm_tree::far_squares`, each array divided by its mean over all targets, with equal shares. Arrays
-    /// whose mean is no normal number (0, infinite) are left out; `None` if that leaves none. M2P edges take all degrees, as they do in
-    /// the solvers on a device.
+    /// whose mean is no normal number (0, infinite) are left out; `None` if that leaves none. M2P edges take all degrees, as
+    /// they do in the solvers on a device.
     ///
     /// # Errors
     /// Errors of the device.

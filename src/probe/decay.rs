@@ -74,7 +74,7 @@ impl Decay {
     /// A factor for each box by the estimated errors of all outputs, for both kinds of expansions that
     /// [`fmm_tree::far_squares`] tells apart: [`Sampled::far_factors`]. So one sample serves both. An estimate grows like an
     /// error of order 12; [`HALF_CORNER_POWER`] is half the power of its square.
-    pub fn far_factors(&self, site: &impl Sampled, count: usize) -> Result<Option<Vec<f64>>, Error> {
-        site.far_factors(&self.sizes, HALF_CORNER_POWER / 2, count)
+    pub fn far_factors(&self, site: &impl Sampled) -> Result<Option<Vec<f64>>, Error> {
+        site.far_factors(&self.sizes, HALF_CORNER_POWER / 2)
     }
 }

@@ -126,12 +126,12 @@ struct Kinds<'a, H> {
 }
 
 impl<'a, H: Hierarchy> Kinds<'a, H> {
-    fn new(site: &'a impl Sampled<Boxes = H>) -> Result<Self, Error> {
+    /// The kinds in a tree with so many `targets` on all ranks.
+    fn new(site: &'a impl Sampled<Boxes = H>, targets: usize) -> Result<Self, Error> {
         let (tree, incoming) = (site.boxes(), site.incoming()?);
         let edges = |b: usize| is_target(tree, b).then(|| (u64::from(incoming[b].edges()), [1]));
         let by_edges = sums(site.world(), tree.boxes(), edges)?;
         let count = by_edges.values().map(|[leaves]| leaves.all as usize).sum::<usize>();
-        let [targets] = totals(site.world(), [tree.targets_of(0).len()])?;
         let mut left = count.saturating_sub(1) / 50;
         let long = by_edges.iter().rev().find(|(_, [leaves])| {
             let here = left < leaves.all as usize;
@@ -200,12 +200,12 @@ impl Sample {
         let (mut rng, tree, world) = (Rng::new(SEED), site.boxes(), site.world());
         let [all, all_sources] = totals(world, [tree.targets_of(0).len(), tree.sources_of(0).len()])?;
         let weights = Weights::new(site, End::Targets, all)?;
-        let factors = decay.far_factors(site, all)?;
+        let factors = decay.far_factors(site)?;
         // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
-        let has_far = factors.is_some() || site.far_factors(&[[1.0; DISTANCES]], 0, all)?.is_some();
+        let has_far = factors.is_some() || site.far_factors(&[[1.0; DISTANCES]], 0)?.is_some();
         let may_vanish: Vec<bool> = decay.vanishes.iter().map(|vanishes| *vanishes || !has_far).collect();
         let factor = |leaf: usize| factors.as_ref().map_or(1.0, |factors| factors[leaf]);
-        let kinds = Kinds::new(site)?;
+        let kinds = Kinds::new(site, all)?;
         let of_leaf = |b: usize| {
             let units = units(factor(b) * weights.of_leaf(b, tree));
             (kinds.of(b), [units, tree.targets_of(b).len() as u128, 1])

@@ -1,6 +1,6 @@
 //! Placed points as the probe sees them: a tree and its lists, in the memory of the host or of a device.
 
-use super::draw::exact_sum;
+use super::draw::{exact_sum, totals};
 use crate::variant::Truncation;
 use fmm_dist::{Placed, World};
 use fmm_traits::{Error, Hierarchy, Lists, Tree};
@@ -72,16 +72,11 @@ pub(crate) trait Sampled {
     fn boxes(&self) -> &Self::Boxes;
     /// A summary of the edges into each box.
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
-    /// A factor for the weights of the targets of each box, whose mean over all `count` targets of all ranks is 1: one half
+    /// A factor for the weights of the targets of each box, whose mean over the targets of all ranks is 1: one half
     /// is the same for all boxes, the other half is made up of the numbers of [`fmm_tree::far_squares`], each array divided
     /// by its mean over all targets, with equal shares. Arrays whose mean is no normal number (0, infinite) are left out;
     /// `None` if that leaves none.
-    fn far_factors(
-        &self,
-        weights: &[[f64; DISTANCES]],
-        half_power: u32,
-        count: usize,
-    ) -> Result<Option<Vec<f64>>, Error>;
+    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error>;
     /// The boxes in the P2P rows of some boxes, and of those that other ranks ask for.
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
     /// The boxes in the M2L, M2P and P2L rows of some boxes, and of those that other ranks ask for.
@@ -122,9 +117,21 @@ pub(crate) struct OnHost<'a, H> {
 }
 
 impl<H: Hierarchy> OnHost<'_, H> {
-    fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Vec<Vec<f64>> {
+    /// [`Sampled::far_factors`], if the tree is that of one of several ranks. All ranks call it together.
+    fn factors(&self, world: &World, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
+        let tree = self.tree;
         let share = |target, source| Truncation::Variable.of_m2p(self.theta, target, source);
-        fmm_tree::far_squares(self.tree, self.lists, weights, half_power, share)
+        let [count] = totals(world, [tree.targets_of(0).len()])?;
+        let mut parts = Vec::new();
+        for squares in fmm_tree::far_squares(tree, self.lists, weights, half_power, share) {
+            let of_leaf = |b: usize| tree.targets_of(b).len() as f64 * squares[b];
+            let mean = exact_sum(world, squares.len(), of_leaf)?.map(|sum| sum / count as f64);
+            parts.extend(mean.filter(|mean| mean.is_normal()).map(|mean| (squares, mean)));
+        }
+        let share = 0.5 / parts.len() as f64;
+        let of_box = |b: usize| 0.5 + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
+        let boxes = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK);
+        Ok((!parts.is_empty()).then(|| boxes.map(of_box).collect()))
     }
 }
 
@@ -139,13 +146,8 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
         Ok(fmm_tree::incoming(self.tree, self.lists))
     }
 
-    fn far_factors(
-        &self,
-        weights: &[[f64; DISTANCES]],
-        half_power: u32,
-        count: usize,
-    ) -> Result<Option<Vec<f64>>, Error> {
-        combined(&ALONE, self.tree, self.far_squares(weights, half_power), count)
+    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
+        self.factors(self.world(), weights, half_power)
     }
 
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
@@ -201,13 +203,8 @@ impl Sampled for OnRank<'_> {
         self.here().incoming()
     }
 
-    fn far_factors(
-        &self,
-        weights: &[[f64; DISTANCES]],
-        half_power: u32,
-        count: usize,
-    ) -> Result<Option<Vec<f64>>, Error> {
-        combined(self.world(), self.boxes(), self.here().far_squares(weights, half_power), count)
+    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
+        self.here().factors(self.world(), weights, half_power)
     }
 
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
@@ -229,25 +226,6 @@ impl Sampled for OnRank<'_> {
     fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
         self.here().indices(positions)
     }
-}
-
-/// [`Sampled::far_factors`] of some arrays of squares. All ranks call it together.
-fn combined(
-    world: &World,
-    tree: &impl Hierarchy,
-    arrays: Vec<Vec<f64>>,
-    count: usize,
-) -> Result<Option<Vec<f64>>, Error> {
-    let mut parts = Vec::new();
-    for squares in arrays {
-        let of_leaf = |b: usize| tree.targets_of(b).len() as f64 * squares[b];
-        let mean = exact_sum(world, squares.len(), of_leaf)?.map(|sum| sum / count as f64);
-        parts.extend(mean.filter(|mean| mean.is_normal()).map(|mean| (squares, mean)));
-    }
-    let share = 0.5 / parts.len() as f64;
-    let of_box = |b: usize| 0.5 + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
-    let boxes = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK);
-    Ok((!parts.is_empty()).then(|| boxes.map(of_box).collect()))
 }
 
 /// [`Sampled::corner_sums`] of a tree in the memory of the host.

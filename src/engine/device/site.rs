@@ -142,7 +142,7 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         self.cut.incoming()
     }
-    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32, _: usize) -> Result<Option<Vec<f64>>, Error> {
+    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
         self.cut.far_factors(weights, half_power)
     }
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {

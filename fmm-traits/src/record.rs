@@ -120,9 +120,15 @@ thread_local! {
     static RECORDER: RefCell<Recorder> = RefCell::default();
 }
 
+#[inline]
 fn push<const N: usize>(op: Op, args: [u32; N]) -> u32 {
-    let padded = std::array::from_fn(|i| args.get(i).copied().unwrap_or(0));
-    RECORDER.with_borrow_mut(|r| r.push(op, padded))
+    push_all(op, std::array::from_fn(|i| args.get(i).copied().unwrap_or(0)))
+}
+
+/// A call for each operation of a kernel: inlined, each would be compiled as a search of the tape.
+#[inline(never)]
+fn push_all(op: Op, args: [u32; 3]) -> u32 {
+    RECORDER.with_borrow_mut(|r| r.push(op, args))
 }
 
 /// A number on the tape of this thread; the [`Lane`] that [`record`] hands to a kernel.
@@ -194,17 +200,25 @@ pub(crate) fn record_with<E>(
     dimension: usize,
     kernel: impl FnOnce(&[Recorded], &[Recorded], &[Recorded]) -> Result<Vec<Recorded>, E>,
 ) -> Result<Tape, E> {
-    fn inputs<const N: usize>(of: fn(usize) -> Op) -> [Recorded; N] {
-        std::array::from_fn(|i| Recorded(push(of(i), [])))
-    }
-    // A kernel may be recorded while another is.
-    let outer = RECORDER.take();
-    let params: [Recorded; MAX_PARAMETERS] = inputs(Op::Parameter);
-    let r: [Recorded; 3] = inputs(Op::Coordinate);
-    let strengths: [Recorded; MAX_STRENGTHS] = inputs(Op::Strength);
-    let values = kernel(&params, &r[..dimension], &strengths);
+    let (outer, inputs) = begin();
+    let (params, others) = inputs.split_at(MAX_PARAMETERS);
+    let (r, strengths) = others.split_at(3);
+    let values = kernel(params, &r[..dimension], strengths);
     let nodes = RECORDER.replace(outer).nodes;
-    Ok(Tape::new(dimension, nodes, values?.iter().map(|v| v.0).collect()))
+    Ok(end(dimension, nodes, &values?))
+}
+
+/// Begins a tape with all parameters, three coordinates and all strengths. The first result is the tape that was being
+/// recorded: a kernel may be recorded while another is.
+fn begin() -> (Recorder, Vec<Recorded>) {
+    let outer = RECORDER.take();
+    let inputs = (0..MAX_PARAMETERS).map(Op::Parameter).chain((0..3).map(Op::Coordinate));
+    let inputs = inputs.chain((0..MAX_STRENGTHS).map(Op::Strength)).map(|op| Recorded(push(op, []))).collect();
+    (outer, inputs)
+}
+
+fn end(dimension: usize, nodes: Vec<Node>, values: &[Recorded]) -> Tape {
+    Tape::new(dimension, nodes, values.iter().map(|v| v.0).collect())
 }
 
 /// Records [`Kernel::eval`] of `K`, as a function of three coordinates. A kernel of the plane leaves the third alone.

@@ -55,7 +55,7 @@ fn the_promise_holds_on_all_clouds() {
             let q = charges(kernel, z.len() / 2);
             let copies = matches!(kind, PlaneKind::FiftyCopies | PlaneKind::Coincident);
             let tolerances = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10].into_iter().enumerate();
-            for (_, tolerance) in tolerances.filter(|(t, _)| in_turn(k + t, 4)) {
+            for (_, tolerance) in tolerances.filter(|(t, _)| in_turn(k + t, 8)) {
                 for norm in [Norm::L2, Norm::Max] {
                     if norm == Norm::Max && (!kernel.complex() || copies) {
                         continue;
@@ -112,13 +112,14 @@ fn the_two_kernels_agree() {
 #[test]
 fn all_derivatives_of_all_kernels() {
     let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
-    for kernel in PlanePairs::all() {
-        for (kind, tolerance) in [
-            (PlaneKind::Uniform, 1e-6),
-            (PlaneKind::Normal, 1e-10),
-            (PlaneKind::TwoClusters, 1e-6),
-            (PlaneKind::Spiral, 1e-10),
-        ] {
+    let cases = [
+        (PlaneKind::Uniform, 1e-6),
+        (PlaneKind::Normal, 1e-10),
+        (PlaneKind::TwoClusters, 1e-6),
+        (PlaneKind::Spiral, 1e-10),
+    ];
+    for (k, kernel) in PlanePairs::all().into_iter().enumerate() {
+        for (_, (kind, tolerance)) in cases.into_iter().enumerate().filter(|(case, _)| in_turn(k + case, 2)) {
             let z = kind.points(5000, 3);
             let n = z.len() / 2;
             let builder = fast(kernel).outputs(all).tolerance(tolerance);
@@ -249,7 +250,7 @@ fn moved_points_batches_and_transposes() {
 
 #[test]
 fn odd_input() {
-    for kernel in PlanePairs::all() {
+    for (k, kernel) in PlanePairs::all().into_iter().enumerate() {
         let (s, c) = (kernel.strengths(), kernel.potentials());
         for method in [Method::Auto, Method::Direct, Method::Laurent] {
             let builder = fast(kernel).method(method);
@@ -266,7 +267,7 @@ fn odd_input() {
             let out = builder.plan(&z, Targets::Sources).unwrap().apply(&charges(kernel, 500)).unwrap();
             assert!(out.potential.iter().chain(&out.gradient).all(|x| *x == 0.0));
         }
-        for kind in PlaneKind::ALL {
+        for (_, kind) in PlaneKind::ALL.into_iter().enumerate().filter(|(cloud, _)| in_turn(k + cloud, 3)) {
             let z = kind.points(3000, 4);
             let q = charges(kernel, z.len() / 2);
             let plan = fast(kernel).ncrit(5).plan(&z, Targets::Sources).unwrap();

@@ -170,7 +170,7 @@ fn the_promise_holds_or_is_refused() {
         for cloud in CLOUDS {
             for tolerance in [1e-3, 1e-6, 1e-9] {
                 case += 1;
-                if in_turn(case, 4) {
+                if in_turn(case, 7) {
                     let points = cloud.points(2500, 1);
                     let what = format!("{name} {}", cloud.name());
                     let request = asked(&family, method);

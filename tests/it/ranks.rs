@@ -1,7 +1,7 @@
 //! Several ranks, as threads: the same tree, method, order and bits as one rank, and one error for all.
 
 use crate::cli::{json, read_npz, refused};
-use crate::{both, difference, strengths};
+use crate::{both, difference, in_turn, strengths};
 use fmm::ranks::{Strategy, World, threads, threads_within};
 use fmm::{
     AnyFamily, Error, ErrorReport, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method,
@@ -293,6 +293,7 @@ fn for_uneven_pieces_and_empty_ranks() {
 
 #[test]
 fn other_exchanges_differ_by_rounding() {
+    let mut case = 0;
     for kind in [CloudKind::Uniform, CloudKind::Ellipsoid] {
         let x = kind.points(3000, 3);
         for (builder, per_source) in [
@@ -307,6 +308,10 @@ fn other_exchanges_differ_by_rounding() {
                 let one = builder.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
                 for strategy in [Strategy::Direct, Strategy::Hypercube, Strategy::Manager] {
                     for ranks in [2, 3, 4, 5, 8, 9] {
+                        case += 1;
+                        if !in_turn(case, 5) {
+                            continue;
+                        }
                         let builder = builder.clone().exchange(strategy);
                         let (found, _) = on_ranks(&builder, &cloud, &vec![1; ranks]).unwrap();
                         let bound = close * (ranks as f64).sqrt();

@@ -135,7 +135,7 @@ fn apart(n: usize, seed: u64) -> Vec<f64> {
 fn check(plan: &Plan, k: Matrix, points: [&[f64]; 2], c: usize, tolerance: f64, what: &str) {
     let [targets, sources] = points;
     let (m, n) = (targets.len() / 3, sources.len() / 3);
-    let some: Vec<usize> = (0..n).step_by(n / 60).collect();
+    let some: Vec<usize> = (0..n).step_by(n / 20).collect();
     let v = strengths(c * m, 9);
     let back = plan.transposed(both()).unwrap();
     assert_eq!((back.n_sources(), back.n_targets(), back.strengths()), (m, n, c), "{what}");

@@ -42,7 +42,7 @@
 
 use super::clouds::Generator;
 use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, gradient_by_dual, hessian_by_dual};
-use crate::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Real, Visitor, record};
+use crate::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Real, Tape, Visitor, record};
 
 /// Pairs tried per property.
 const PAIRS_PER_PROPERTY: u64 = 12;
@@ -93,29 +93,100 @@ impl Visitor for Outline {
 
 /// Checks one member of a family, under the parameters of the family.
 pub fn check_member<K: Kernel>(params: &[f64]) -> Result<(), String> {
-    for (what, count, most) in [
-        ("values", K::VALUES, MAX_POTENTIALS),
-        ("strengths", K::STRENGTHS, MAX_STRENGTHS),
-        ("parameters", params.len(), MAX_PARAMETERS),
-    ] {
-        if count > most {
-            return Err(format!("{}: {count} {what}, at most {most} are supported", K::NAME));
+    Checked::of::<K>().check(params)
+}
+
+/// Values for parameters, r and strengths.
+type Values = fn(&[f64], [f64; 3], &[f64]) -> Vec<f64>;
+
+/// The functions and facts of a kernel. The checks get these instead of a type: they are then compiled once, and not for
+/// each kernel.
+struct Facts {
+    name: &'static str,
+    dim: usize,
+    values: usize,
+    strengths: usize,
+    singular: bool,
+    reciprocal: bool,
+    value_degree: fn(usize) -> i32,
+    strength_degree: fn(usize) -> i32,
+    unit_parameters: fn(&[f64], f64) -> Vec<f64>,
+    double: Values,
+    single: Values,
+    record: fn() -> Tape,
+}
+
+impl Facts {
+    fn of<K: Kernel>() -> Facts {
+        Facts {
+            name: K::NAME,
+            dim: K::DIM,
+            values: K::VALUES,
+            strengths: K::STRENGTHS,
+            singular: K::SINGULAR,
+            reciprocal: K::RECIPROCAL,
+            value_degree: K::value_degree,
+            strength_degree: K::strength_degree,
+            unit_parameters: K::unit_parameters,
+            double: values::<K, f64>,
+            single: values::<K, f32>,
+            record: record::record::<K>,
         }
     }
-    coincident::<K>(params)?;
-    for pair in 0..PAIRS_PER_PROPERTY {
-        let (r, s) = sample::<K>(pair);
-        linearity::<K>(params, r, &s)?;
-        derivatives::<K>(params, r, &s)?;
-        dilation::<K>(params, r, &s)?;
-        dilation::<Gradient<K>>(params, r, &s)?;
-        dilation::<Hessian<K>>(params, r, &s)?;
-        reciprocity::<K>(params, r)?;
-        precisions::<K>(params, r, &s)?;
-        precisions::<Gradient<K>>(params, r, &s)?;
-        precisions::<Hessian<K>>(params, r, &s)?;
+}
+
+/// A kernel with its derivatives, as it states them and by dual numbers.
+struct Checked {
+    kernel: Facts,
+    gradient: Facts,
+    hessian: Facts,
+    gradient_by_dual: Values,
+    hessian_by_dual: Values,
+}
+
+impl Checked {
+    fn of<K: Kernel>() -> Checked {
+        Checked {
+            kernel: Facts::of::<K>(),
+            gradient: Facts::of::<Gradient<K>>(),
+            hessian: Facts::of::<Hessian<K>>(),
+            gradient_by_dual: |params, r, s| {
+                let mut out = vec![0.0; 4 * K::VALUES];
+                gradient_by_dual::<K, f64>(params, &r, s, &mut out);
+                out
+            },
+            hessian_by_dual: |params, r, s| {
+                let mut out = vec![0.0; 10 * K::VALUES];
+                hessian_by_dual::<K, f64>(params, &r, s, &mut out);
+                out
+            },
+        }
     }
-    Ok(())
+
+    fn check(&self, params: &[f64]) -> Result<(), String> {
+        let k = &self.kernel;
+        for (what, count, most) in [
+            ("values", k.values, MAX_POTENTIALS),
+            ("strengths", k.strengths, MAX_STRENGTHS),
+            ("parameters", params.len(), MAX_PARAMETERS),
+        ] {
+            if count > most {
+                return Err(format!("{}: {count} {what}, at most {most} are supported", k.name));
+            }
+        }
+        coincident(self, params)?;
+        for pair in 0..PAIRS_PER_PROPERTY {
+            let (r, s) = sample(k.strengths, pair);
+            linearity(k, params, r, &s)?;
+            derivatives(self, params, r, &s)?;
+            reciprocity(k, params, r)?;
+            for kernel in [k, &self.gradient, &self.hessian] {
+                dilation(kernel, params, r, &s)?;
+                precisions(kernel, params, r, &s)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A value of a kernel at a target with its derivatives there.
@@ -139,10 +210,10 @@ impl Jet {
 /// Checks that `residual` of the values of `K` (its differential equation, without the factor
 /// `scale`) vanishes away from the source, to rounding.
 pub fn check_equation<K: Kernel>(params: &[f64], residual: impl Fn(&[Jet]) -> Vec<f64>) -> Result<(), String> {
+    let n = K::VALUES;
     for pair in 0..PAIRS_PER_PROPERTY {
-        let (r, s) = sample::<K>(pair);
-        let out: Vec<f64> = values::<Hessian<K>, f64>(params, r, &s);
-        let n = K::VALUES;
+        let (r, s) = sample(K::STRENGTHS, pair);
+        let out = values::<Hessian<K>, f64>(params, r, &s);
         let jets: Vec<Jet> = (0..n)
             .map(|i| {
                 let h = &out[4 * n + 6 * i..];
@@ -154,22 +225,23 @@ pub fn check_equation<K: Kernel>(params: &[f64], residual: impl Fn(&[Jet]) -> Ve
             })
             .collect();
         let left = residual(&jets);
-        same::<K>("differential equation", r, &left, &vec![0.0; left.len()], 1e-11 * largest(&out))?;
+        same(K::NAME, "differential equation", r, &left, &vec![0.0; left.len()], 1e-11 * largest(&out))?;
     }
     Ok(())
 }
 
 /// A separation of length 0.5 to 2 and strengths in (−1, 1), the same for every run.
-fn sample<K: Kernel>(pair: u64) -> ([f64; 3], Vec<f64>) {
+fn sample(strengths: usize, pair: u64) -> ([f64; 3], Vec<f64>) {
     let mut generator = Generator::new(pair);
     let mut uniform = || 2.0 * generator.uniform() - 1.0;
     let direction = [uniform(), uniform(), 0.1 + uniform()];
     let length = direction.iter().map(|x| x * x).sum::<f64>().sqrt();
     let distance = 1.25 + 0.75 * uniform();
-    (direction.map(|x| x * distance / length), (0..K::STRENGTHS).map(|_| uniform()).collect())
+    (direction.map(|x| x * distance / length), (0..strengths).map(|_| uniform()).collect())
 }
 
 /// `K` in precision `T`, widened.
+#[inline(never)]
 fn values<K: Kernel, T: Real>(params: &[f64], r: [f64; 3], s: &[f64]) -> Vec<f64> {
     let of = |x: &[f64]| x.iter().map(|&x| T::of(x)).collect::<Vec<T>>();
     let mut u = vec![T::of(0.0); K::VALUES];
@@ -182,102 +254,98 @@ fn largest(u: &[f64]) -> f64 {
 }
 
 /// Compares entry by entry; `tolerance` is absolute.
-fn same<K: Kernel>(what: &str, r: [f64; 3], got: &[f64], want: &[f64], tolerance: f64) -> Result<(), String> {
+fn same(name: &str, what: &str, r: [f64; 3], got: &[f64], want: &[f64], tolerance: f64) -> Result<(), String> {
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         let error = (g - w).abs();
         if error.is_nan() || error > tolerance {
-            let name = K::NAME;
             return Err(format!("{name}: {what}: entry {i} is {g:e}, not {w:e} (± {tolerance:.1e}), r = {r:?}"));
         }
     }
     Ok(())
 }
 
-fn linearity<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
-    let mut sum = vec![0.0; K::VALUES];
-    for j in 0..K::STRENGTHS {
-        let unit: Vec<f64> = (0..K::STRENGTHS).map(|k| if k == j { 1.0 } else { 0.0 }).collect();
-        let column = values::<K, f64>(params, r, &unit);
+fn linearity(k: &Facts, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
+    let mut sum = vec![0.0; k.values];
+    for j in 0..k.strengths {
+        let unit: Vec<f64> = (0..k.strengths).map(|k| if k == j { 1.0 } else { 0.0 }).collect();
+        let column = (k.double)(params, r, &unit);
         sum.iter_mut().zip(column).for_each(|(u, c)| *u += s[j] * c);
     }
-    same::<K>("linear in the strengths", r, &values::<K, f64>(params, r, s), &sum, 1e-13 * (largest(&sum) + 1e-3))
+    let found = (k.double)(params, r, s);
+    same(k.name, "linear in the strengths", r, &found, &sum, 1e-13 * (largest(&sum) + 1e-3))
 }
 
-fn derivatives<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
-    let n = K::VALUES;
-    let own_gradient = values::<Gradient<K>, f64>(params, r, s);
-    let own_hessian = values::<Hessian<K>, f64>(params, r, s);
-    let (mut gradient, mut hessian) = (vec![0.0; 4 * n], vec![0.0; 10 * n]);
-    gradient_by_dual::<K, f64>(params, &r, s, &mut gradient);
-    hessian_by_dual::<K, f64>(params, &r, s, &mut hessian);
-    same::<K>("eval_gradient against dual numbers", r, &own_gradient, &gradient, 1e-13 * largest(&gradient))?;
-    same::<K>("eval_hessian against dual numbers", r, &own_hessian, &hessian, 1e-13 * largest(&hessian))?;
-    let value = values::<K, f64>(params, r, s);
-    same::<K>("eval_gradient against eval", r, &own_gradient[..n], &value, 1e-13 * largest(&gradient))?;
+fn derivatives(k: &Checked, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
+    let (n, name) = (k.kernel.values, k.kernel.name);
+    let own_gradient = (k.gradient.double)(params, r, s);
+    let own_hessian = (k.hessian.double)(params, r, s);
+    let (gradient, hessian) = ((k.gradient_by_dual)(params, r, s), (k.hessian_by_dual)(params, r, s));
+    same(name, "eval_gradient against dual numbers", r, &own_gradient, &gradient, 1e-13 * largest(&gradient))?;
+    same(name, "eval_hessian against dual numbers", r, &own_hessian, &hessian, 1e-13 * largest(&hessian))?;
+    let value = (k.kernel.double)(params, r, s);
+    same(name, "eval_gradient against eval", r, &own_gradient[..n], &value, 1e-13 * largest(&gradient))?;
 
     // Central differences: error (step²/6)·(third derivative) + rounding/step.
     let step = 1e-5;
-    for a in 0..K::DIM {
-        let at = |t: f64| {
-            values::<Gradient<K>, f64>(params, std::array::from_fn(|i| r[i] + if i == a { t } else { 0.0 }), s)
-        };
+    for a in 0..k.kernel.dim {
+        let at = |t: f64| (k.gradient.double)(params, std::array::from_fn(|i| r[i] + if i == a { t } else { 0.0 }), s);
         let (plus, minus) = (at(step), at(-step));
         let difference = |i: usize| (plus[i] - minus[i]) / (2.0 * step);
         let slope: Vec<f64> = (0..n).map(difference).collect();
         let column: Vec<f64> = (0..n).map(|i| own_gradient[n + 3 * i + a]).collect();
-        same::<K>("gradient against differences", r, &column, &slope, 1e-7 * largest(&hessian))?;
+        same(name, "gradient against differences", r, &column, &slope, 1e-7 * largest(&hessian))?;
         for b in a..3 {
             let packed = [[0, 1, 2], [1, 3, 4], [2, 4, 5]][a][b];
             let slope: Vec<f64> = (0..n).map(|i| difference(n + 3 * i + b)).collect();
             let column: Vec<f64> = (0..n).map(|i| own_hessian[4 * n + 6 * i + packed]).collect();
-            same::<K>("Hessian against differences", r, &column, &slope, 1e-7 * largest(&hessian))?;
+            same(name, "Hessian against differences", r, &column, &slope, 1e-7 * largest(&hessian))?;
         }
     }
     Ok(())
 }
 
 /// Checks the rule of the module [`kernel`](crate::kernel).
-fn dilation<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
+fn dilation(k: &Facts, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
     for h in [0.25f64, 3.0] {
-        let inside = K::unit_parameters(params, h);
-        let s_: Vec<f64> = s.iter().enumerate().map(|(j, x)| x * h.powi(K::strength_degree(j))).collect();
-        let mut want = values::<K, f64>(&inside, r, &s_);
-        want.iter_mut().enumerate().for_each(|(i, u)| *u *= h.powi(K::value_degree(i)));
-        let got = values::<K, f64>(params, r.map(|x| h * x), s);
-        same::<K>(&format!("dilation by {h}"), r, &got, &want, 1e-13 * largest(&want))?;
+        let inside = (k.unit_parameters)(params, h);
+        let s_: Vec<f64> = s.iter().enumerate().map(|(j, x)| x * h.powi((k.strength_degree)(j))).collect();
+        let mut want = (k.double)(&inside, r, &s_);
+        want.iter_mut().enumerate().for_each(|(i, u)| *u *= h.powi((k.value_degree)(i)));
+        let got = (k.double)(params, r.map(|x| h * x), s);
+        same(k.name, &format!("dilation by {h}"), r, &got, &want, 1e-13 * largest(&want))?;
     }
     Ok(())
 }
 
-fn reciprocity<K: Kernel>(params: &[f64], r: [f64; 3]) -> Result<(), String> {
-    if !K::RECIPROCAL {
+fn reciprocity(k: &Facts, params: &[f64], r: [f64; 3]) -> Result<(), String> {
+    if !k.reciprocal {
         return Ok(());
     }
-    if K::VALUES != K::STRENGTHS {
-        return Err(format!("{}: RECIPROCAL with {} strengths and {} values", K::NAME, K::STRENGTHS, K::VALUES));
+    if k.values != k.strengths {
+        return Err(format!("{}: RECIPROCAL with {} strengths and {} values", k.name, k.strengths, k.values));
     }
     let matrix = |r: [f64; 3]| -> Vec<Vec<f64>> {
-        let unit = |j: usize| (0..K::STRENGTHS).map(|k| if k == j { 1.0 } else { 0.0 }).collect::<Vec<_>>();
-        (0..K::STRENGTHS).map(|j| values::<K, f64>(params, r, &unit(j))).collect()
+        let unit = |j: usize| (0..k.strengths).map(|k| if k == j { 1.0 } else { 0.0 }).collect::<Vec<_>>();
+        (0..k.strengths).map(|j| (k.double)(params, r, &unit(j))).collect()
     };
     let (forward, back) = (matrix(r), matrix(r.map(|x| -x)));
-    for j in 0..K::STRENGTHS {
-        let transposed: Vec<f64> = (0..K::VALUES).map(|i| forward[i][j]).collect();
-        same::<K>("K(−r) = K(r)ᵀ", r, &back[j], &transposed, 1e-13 * largest(&forward.concat()))?;
+    for j in 0..k.strengths {
+        let transposed: Vec<f64> = (0..k.values).map(|i| forward[i][j]).collect();
+        same(k.name, "K(−r) = K(r)ᵀ", r, &back[j], &transposed, 1e-13 * largest(&forward.concat()))?;
     }
     Ok(())
 }
 
 /// Checks the values at r = 0: zero with all derivatives for a singular kernel, finite otherwise.
-fn coincident<K: Kernel>(params: &[f64]) -> Result<(), String> {
-    let (zero, (_, s)) = ([0.0; 3], sample::<K>(0));
-    let both = [values::<Hessian<K>, f64>(params, zero, &s), values::<Hessian<K>, f32>(params, zero, &s)];
-    let gradients = [values::<Gradient<K>, f64>(params, zero, &s), values::<Gradient<K>, f32>(params, zero, &s)];
-    for out in both.iter().chain(&gradients) {
-        if K::SINGULAR {
-            same::<K>("exactly 0 at r = 0 (singular)", zero, out, &vec![0.0; out.len()], 0.0)?;
+fn coincident(k: &Checked, params: &[f64]) -> Result<(), String> {
+    let (zero, (_, s)) = ([0.0; 3], sample(k.kernel.strengths, 0));
+    let name = k.kernel.name;
+    for values in [k.hessian.double, k.hessian.single, k.gradient.double, k.gradient.single] {
+        let out = values(params, zero, &s);
+        if k.kernel.singular {
+            same(name, "exactly 0 at r = 0 (singular)", zero, &out, &vec![0.0; out.len()], 0.0)?;
         } else if let Some(u) = out.iter().find(|u| !u.is_finite()) {
-            return Err(format!("{}: {u} at r = 0 though not singular", K::NAME));
+            return Err(format!("{name}: {u} at r = 0 though not singular"));
         }
     }
     Ok(())
@@ -285,18 +353,18 @@ fn coincident<K: Kernel>(params: &[f64]) -> Result<(), String> {
 
 /// Checks that the tape gives the values of the kernel in both precisions, and that f32 agrees with f64 to the rounding
 /// of f32.
-fn precisions<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
-    fn taped<K: Kernel, T: Real>(params: &[f64], r: [f64; 3], s: &[f64]) -> Vec<f64> {
+fn precisions(k: &Facts, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
+    fn taped<T: Real>(tape: &Tape, params: &[f64], r: [f64; 3], s: &[f64]) -> Vec<f64> {
         let of = |x: &[f64]| x.iter().map(|&x| T::of(x)).collect::<Vec<T>>();
-        let mut u = vec![T::of(0.0); K::VALUES];
-        record::record::<K>().evaluate(&of(params), &of(&r), &of(s), &mut u);
+        let mut u = vec![T::of(0.0); tape.values().len()];
+        tape.evaluate(&of(params), &of(&r), &of(s), &mut u);
         u.into_iter().map(|x| x.f64()).collect()
     }
-    let (double, single) = (values::<K, f64>(params, r, s), values::<K, f32>(params, r, s));
+    let (double, single, tape) = ((k.double)(params, r, s), (k.single)(params, r, s), (k.record)());
     let size = largest(&double);
-    same::<K>("recorded tape in f64", r, &taped::<K, f64>(params, r, s), &double, 1e-13 * size)?;
-    same::<K>("recorded tape in f32", r, &taped::<K, f32>(params, r, s), &single, 1e-4 * size)?;
-    same::<K>("f32 against f64", r, &single, &double, 1e-4 * size)
+    same(k.name, "recorded tape in f64", r, &taped::<f64>(&tape, params, r, s), &double, 1e-13 * size)?;
+    same(k.name, "recorded tape in f32", r, &taped::<f32>(&tape, params, r, s), &single, 1e-4 * size)?;
+    same(k.name, "f32 against f64", r, &single, &double, 1e-4 * size)
 }
 
 #[cfg(test)]

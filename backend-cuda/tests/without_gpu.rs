@@ -44,19 +44,25 @@ fn for_sm_90(program: &Program) -> Result<Compiled, Error> {
     compile(program, (9, 0))
 }
 
+/// Whether case `k` of a large table runs: one case in `parts`, or all if the variable `FMM_EVERY_CASE` is set
+/// (CONTRIBUTING.md).
+fn in_turn(k: usize, parts: usize) -> bool {
+    k.is_multiple_of(parts) || std::env::var_os("FMM_EVERY_CASE").is_some()
+}
+
 /// Programs by name; members that several families share appear once.
 #[derive(Default)]
 struct Programs(BTreeMap<String, Program>);
 
 impl Programs {
-    /// Calls `work` with one name and program in `parts`, or with all if the variable `FMM_EVERY_CASE` is set
-    /// (CONTRIBUTING.md). Two threads share the work of the compiler.
+    /// Calls `work` with one name and program in `parts` ([`in_turn`]). Two threads share the work of the compiler.
     fn one_in(&self, parts: usize, work: impl Fn(&str, &Program) + Sync) {
-        let parts = if std::env::var_os("FMM_EVERY_CASE").is_some() { 1 } else { parts };
-        let (all, work) = (&self.0.iter().step_by(parts).collect::<Vec<_>>(), &work);
+        let (all, work) = (&self.0.iter().enumerate().filter(|(k, _)| in_turn(*k, parts)).collect::<Vec<_>>(), &work);
         std::thread::scope(|scope| {
             for first in 0..2 {
-                scope.spawn(move || all.iter().skip(first).step_by(2).for_each(|(name, program)| work(name, program)));
+                scope.spawn(move || {
+                    all.iter().skip(first).step_by(2).for_each(|(_, (name, program))| work(name, program))
+                });
             }
         });
     }
@@ -113,13 +119,14 @@ fn every_program_compiles_for_sm_90() {
 fn the_transforms_of_every_order_compile_for_sm_90() {
     let in_space = (3..=16).map(Lattice::surface).chain((3..=12).map(Lattice::volume));
     let in_plane = [3, 6, 11, 16].into_iter().flat_map(|p| [Lattice::surface(p), Lattice::volume(p)]);
-    for lattice in in_space.chain(in_plane.map(Lattice::in_plane)) {
-        for program in [dft_program::<f32>(lattice), dft_program::<f64>(lattice)] {
-            let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
-            // A few numbers are spilled outside the sums.
-            let most = if lattice == Lattice::volume(12) { 256 } else { 96 };
-            assert!(spilled(&log) <= most, "{} spills registers:\n{log}", program.name);
-        }
+    let lattices = in_space.chain(in_plane.map(Lattice::in_plane));
+    let programs = lattices.flat_map(|of| [(of, dft_program::<f32>(of)), (of, dft_program::<f64>(of))]);
+    // One in three: both precisions in turn, and the largest volume in f64.
+    for (_, (lattice, program)) in programs.enumerate().filter(|(k, _)| in_turn(k + 1, 3)) {
+        let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
+        // A few numbers are spilled outside the sums.
+        let most = if lattice == Lattice::volume(12) { 256 } else { 96 };
+        assert!(spilled(&log) <= most, "{} spills registers:\n{log}", program.name);
     }
 }
 
@@ -135,7 +142,9 @@ fn stages_of_harmonics_compile_for_sm_90() {
     let polynomials = [(1, 8), (4, 10)];
     let polynomials =
         polynomials.map(|(k, p)| [m2p_polynomials_program::<f32>(k, p), m2p_polynomials_program::<f64>(k, p)]);
-    for program in sources.iter().chain(targets.iter().flatten()).chain(&polynomials).flatten() {
+    let programs = sources.iter().chain(targets.iter().flatten()).chain(&polynomials).flatten();
+    // One in three: both precisions in turn.
+    for (_, program) in programs.enumerate().filter(|(k, _)| in_turn(*k, 3)) {
         let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}")).log;
         // M2P of four values in f64 is faster with more blocks at a time, though some numbers are then spilled.
         let allowed = if program.source.contains("SINGULAR 1") && program.name.contains("f64") { 320 } else { 64 };
@@ -159,11 +168,12 @@ fn stages_of_the_plane_compile_for_sm_90() {
     }
     programs.add(plane_series_program::<f64>(Harmonic2d.into(), 0, 20));
     programs.add(plane_series_program::<f64>(Laplace2dMixed.into(), 1, 1));
-    for program in programs.0.values() {
+    // By name a program in f32 is followed by that in f64. A step of three takes both in turn.
+    programs.one_in(3, |name, program| {
         let log = for_sm_90(program).unwrap().log;
         // A number or two is spilled outside the loops.
-        assert!(spilled(&log) <= 8, "{} spills registers:\n{log}", program.name);
-    }
+        assert!(spilled(&log) <= 8, "{name} spills registers:\n{log}");
+    });
 }
 
 #[test]
@@ -171,13 +181,13 @@ fn rotations_compile_for_sm_90() {
     fn of<T: Real>(order: usize) -> Program {
         rcr_program::<T>(order, RcrShape::of::<T>(order, BLOCK_MEMORY))
     }
-    for order in [1, 4, 8, 13, 20, 40] {
-        for program in [of::<f32>(order), of::<f64>(order)] {
-            let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
-            // Addresses that stay the same from one offset to the next.
-            assert!(spilled(&log) <= 96, "{} spills registers:\n{log}", program.name);
-            assert!(!log.contains("warning"), "{}:\n{log}", program.name);
-        }
+    let programs = [1, 4, 8, 13, 20, 40].into_iter().flat_map(|order| [of::<f32>(order), of::<f64>(order)]);
+    // One in three: both precisions in turn, and the largest order in f64.
+    for (_, program) in programs.enumerate().filter(|(k, _)| in_turn(k + 1, 3)) {
+        let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
+        // Addresses that stay the same from one offset to the next.
+        assert!(spilled(&log) <= 96, "{} spills registers:\n{log}", program.name);
+        assert!(!log.contains("warning"), "{}:\n{log}", program.name);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arrays of a caller at both ends of an evaluation, and the near field in f32.
 
-use crate::Test;
+use crate::{Test, is_emulated};
 use backend_cuda::cudarc::driver::{CudaContext, DevicePtr};
 use backend_cuda::{
     CallerPoints, Device, DeviceArray, DeviceStream, DeviceTree, Plan, RawArray, Root, TreeOptions, build, uvwx,
@@ -33,7 +33,7 @@ fn plan_of<F: Family>(device: &Device, family: &F, outputs: Outputs, points: &[f
 
 /// Points, strengths and values that lie in memory of the caller, and a stream on which they become ready.
 fn arrays(device: &Device) {
-    let n = 20_000;
+    let n = if is_emulated(device) { 5000 } else { 20_000 };
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
     // SAFETY: the stream outlives this function's work.

@@ -65,6 +65,16 @@ fn direct<T: Real, F: Family>(
     Ok((sum.apply(strengths)?, sum.columns().to_vec()))
 }
 
+/// Whether the device is that of `cuda-emulator/`.
+fn is_emulated(device: &Device) -> bool {
+    device.info().name == "emulated GPU"
+}
+
+/// Whether case `k` of a table runs: all cases on a GPU, one in `parts` on the emulated GPU.
+fn in_turn(device: &Device, k: usize, parts: usize) -> bool {
+    k.is_multiple_of(parts) || !is_emulated(device)
+}
+
 /// Points on the device.
 fn send(device: &Device, points: &[f64]) -> CallerPoints {
     CallerPoints::new(device, "points", points).unwrap()

@@ -9,15 +9,17 @@ use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, 
 use fmm_kernels::{Gravity, Laplace, LaplaceMixed};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::{
-    Error, Expansion, Family, Gradient, Kernel, Lists, OutputError, Outputs, Precision, Real, Targets, Tree,
+    Error, Expansion, Family, Kernel, Kernels, Lists, OutputError, Outputs, Precision, Real, Targets, Tree,
 };
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build, build_uniform, stencil119, treecode, uvwx};
 
-type Spherical<F, T> = SphericalExpansion<F, T, Gradient<<F as Family>::Source>, Gradient<Laplace>>;
-type Equivalent = EquivalentExpansion<Laplace, f64, Gradient<Laplace>, Gradient<Laplace>>;
+/// The kernels of potential and gradient.
+fn kernels(family: &impl Family) -> Kernels {
+    Kernels::of(family, Outputs::POTENTIAL | Outputs::GRADIENT).unwrap()
+}
 
-fn spherical<F: Family, T: Real>(family: &F, p: usize) -> Spherical<F, T> {
-    Spherical::new(family, p, SphericalOptions::default()).unwrap()
+fn spherical<T: Real>(family: &impl Family, p: usize) -> SphericalExpansion<T> {
+    SphericalExpansion::new(&kernels(family), p, SphericalOptions::default()).unwrap()
 }
 
 /// Points, strengths and the exact values.
@@ -89,7 +91,7 @@ fn kept<F: Family + Clone + Into<AnyFamily>, T: Real>(family: &F, orders: &[usiz
         let tree = case.tree(20);
         let lists = uvwx(&tree, &ListOptions::default()).unwrap();
         for &p in orders {
-            let errors = case.errors(&tree, &lists, &spherical::<F, T>(family, p));
+            let errors = case.errors(&tree, &lists, &spherical::<T>(family, p));
             for (gradient, error) in errors.into_iter().enumerate() {
                 let ratio = error / measured::<T>(p, gradient == 1);
                 if ratio.is_nan() || ratio > slack {
@@ -119,7 +121,7 @@ fn the_119_stencil_stays_below_the_errors_that_were_measured() {
     for p in [4, 8, 12] {
         for truncation in [Truncation::Variable, Truncation::Fixed] {
             let options = SphericalOptions { translation: Translation::Rcr, truncation, ..Default::default() };
-            let x = Spherical::<Laplace, f64>::new(&Laplace, p, options).unwrap();
+            let x = SphericalExpansion::<f64>::new(&kernels(&Laplace), p, options).unwrap();
             let [before, after] = [&plain, &stencil].map(|lists| case.errors(&tree, lists, &x));
             for k in 0..2 {
                 assert!(after[k] < 5.0 * before[k], "{p} {truncation:?}: {after:?} {before:?}");
@@ -128,7 +130,8 @@ fn the_119_stencil_stays_below_the_errors_that_were_measured() {
         }
     }
     // Equivalent densities are not valid at so small a distance, and the plan is an error.
-    let refused = Pairwise::new(&tree, &stencil, &Equivalent::new(&Laplace, 3, &[1.0]).unwrap()).err();
+    let refused =
+        Pairwise::new(&tree, &stencil, &EquivalentExpansion::<f64>::new(&kernels(&Laplace), 3, &[1.0]).unwrap()).err();
     assert!(matches!(refused, Some(Error::Edge { .. })), "{refused:?}");
 }
 
@@ -138,7 +141,7 @@ fn treecode_errors_fall_with_the_angle_and_the_order() {
         let case = Case::new(&Laplace, kind, 3000);
         let tree = case.tree(8);
         let error = |theta: f64, p: usize| {
-            let x = spherical::<Laplace, f64>(&Laplace, p);
+            let x = spherical::<f64>(&Laplace, p);
             let options = TreecodeOptions { theta, m2p_min_sources: 0 };
             let lists = treecode(&tree, &options, |t, s| Expansion::<f64>::admissible(&x, t, s)).unwrap();
             // The test measures the expansion only if few pairs are summed directly.
@@ -159,7 +162,7 @@ fn treecode_errors_fall_with_the_angle_and_the_order() {
 fn a_treecode_of_equivalent_densities() {
     let case = Case::new(&Laplace, CloudKind::Ellipsoid, 2000);
     let tree = case.tree(15);
-    let x = Equivalent::new(&Laplace, 6, &[tree.side]).unwrap();
+    let x = EquivalentExpansion::<f64>::new(&kernels(&Laplace), 6, &[tree.side]).unwrap();
     let options = TreecodeOptions { theta: 1.0, m2p_min_sources: 0 };
     let wide = treecode(&tree, &options, |_, _| true).unwrap();
     assert!(matches!(Pairwise::new(&tree, &wide, &x), Err(Error::Edge { .. })));
@@ -175,7 +178,7 @@ fn a_treecode_of_softened_masses() {
     let family = Gravity { g: 1.0, softening: 1e-4 };
     let case = Case::new(&family, CloudKind::Plummer, 3000);
     let tree = case.tree(15);
-    let x = spherical::<Gravity, f64>(&family, 8);
+    let x = spherical::<f64>(&family, 8);
     let near = family.near_radius(1e-5);
     let lists = treecode(&tree, &TreecodeOptions::default(), |t, s| {
         let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
@@ -195,7 +198,7 @@ fn direct_translations_give_the_same_sums() {
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
     let sums = [Translation::Rcr, Translation::Direct].map(|translation| {
         let options = SphericalOptions { translation, ..Default::default() };
-        let x = Spherical::<Laplace, f64>::new(&Laplace, 6, options).unwrap();
+        let x = SphericalExpansion::<f64>::new(&kernels(&Laplace), 6, options).unwrap();
         Pairwise::new(&tree, &lists, &x).unwrap().apply(&case.strengths, &mut |_, _| true).unwrap()
     });
     let e = OutputError::of(Outputs::POTENTIAL, &sums[0], &sums[1], 1);

@@ -7,11 +7,19 @@ use fmm_kernels::spherical::*;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, Yukawa};
 use fmm_traits::testkit::clouds::Generator;
 use fmm_traits::testkit::expansion::{Chain, Expected, chain_error, check_expansion, difference};
-use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Gradient, Hessian};
+use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernels, Outputs, Real};
 
-type Values<F, T> = SphericalExpansion<F, T, <F as Family>::Source, <F as Family>::Far>;
-type Gradients<F, T> = SphericalExpansion<F, T, Gradient<<F as Family>::Source>, Gradient<<F as Family>::Far>>;
-type Hessians<F, T> = SphericalExpansion<F, T, Hessian<<F as Family>::Source>, Hessian<<F as Family>::Far>>;
+/// The expansion for the values of a family and their derivatives up to `derivatives`.
+fn expansion<T: Real>(
+    family: &impl Family,
+    derivatives: usize,
+    p: usize,
+    options: SphericalOptions,
+) -> Result<SphericalExpansion<T>, Error> {
+    let outputs = [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN];
+    let outputs = outputs[..=derivatives].iter().fold(Outputs::empty(), |all, &o| all | o);
+    SphericalExpansion::new(&Kernels::of(family, outputs)?, p, options)
+}
 
 const VARIABLE: SphericalOptions =
     SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Variable, theta: None };
@@ -28,33 +36,33 @@ fn expected(orders: &[usize], rate: f64, first: f64, floor: f64) -> Expected {
 fn laplace_f64() {
     for options in [VARIABLE, FIXED] {
         let promise = expected(&[1, 3, 5, 8, 11, 14, 18, 24, 32, 40], 1.6, 1.0, 1e-13);
-        check_expansion::<f64, _>("laplace", |p| Values::<Laplace, f64>::new(&Laplace, p, options), &promise);
+        check_expansion::<f64, _>("laplace", |p| expansion::<f64>(&Laplace, 0, p, options), &promise);
     }
     let promise = expected(&[1, 3, 5, 8, 11, 14], 1.6, 1.0, 1e-13);
-    check_expansion::<f64, _>("direct", |p| Values::<Laplace, f64>::new(&Laplace, p, DIRECT), &promise);
+    check_expansion::<f64, _>("direct", |p| expansion::<f64>(&Laplace, 0, p, DIRECT), &promise);
 }
 
 #[test]
 fn laplace_f32() {
     let promise = expected(&[1, 3, 5, 8, 11, 14, 20, 40], 1.6, 1.0, 3e-6);
-    check_expansion::<f32, _>("laplace", |p| Values::<Laplace, f32>::new(&Laplace, p, VARIABLE), &promise);
+    check_expansion::<f32, _>("laplace", |p| expansion::<f32>(&Laplace, 0, p, VARIABLE), &promise);
 }
 
 #[test]
 fn derivatives() {
     let promise = expected(&[2, 4, 7, 10, 14, 18, 24], 1.7, 2.0, 1e-12);
-    check_expansion::<f64, _>("gradient", |p| Gradients::<Laplace, f64>::new(&Laplace, p, VARIABLE), &promise);
+    check_expansion::<f64, _>("gradient", |p| expansion::<f64>(&Laplace, 1, p, VARIABLE), &promise);
     let promise = expected(&[3, 5, 8, 12, 16, 24], 1.7, 3.0, 1e-11);
-    check_expansion::<f64, _>("hessian", |p| Hessians::<Laplace, f64>::new(&Laplace, p, VARIABLE), &promise);
+    check_expansion::<f64, _>("hessian", |p| expansion::<f64>(&Laplace, 2, p, VARIABLE), &promise);
 }
 
 #[test]
 fn dipoles() {
     let promise = expected(&[4, 7, 10, 14, 18, 24], 1.7, 4.0, 1e-12);
-    check_expansion::<f64, _>("dipole", |p| Gradients::<_, f64>::new(&LaplaceDipole, p, VARIABLE), &promise);
-    check_expansion::<f64, _>("mixed", |p| Gradients::<_, f64>::new(&LaplaceMixed, p, DIRECT), &promise.prefix(3));
+    check_expansion::<f64, _>("dipole", |p| expansion::<f64>(&LaplaceDipole, 1, p, VARIABLE), &promise);
+    check_expansion::<f64, _>("mixed", |p| expansion::<f64>(&LaplaceMixed, 1, p, DIRECT), &promise.prefix(3));
     let promise = expected(&[4, 7, 10, 14, 24], 1.7, 4.0, 3e-5);
-    check_expansion::<f32, _>("mixed", |p| Gradients::<_, f32>::new(&LaplaceMixed, p, VARIABLE), &promise);
+    check_expansion::<f32, _>("mixed", |p| expansion::<f32>(&LaplaceMixed, 1, p, VARIABLE), &promise);
 }
 
 /// A promise for the first few orders only.
@@ -72,7 +80,7 @@ impl Prefix for Expected {
 #[test]
 fn f32_is_stable_at_every_order() {
     for p in 2..=MAX_ORDER {
-        let x = Gradients::<Laplace, f32>::new(&Laplace, p, VARIABLE).unwrap();
+        let x = expansion::<f32>(&Laplace, 1, p, VARIABLE).unwrap();
         let worst = Chain::ALL.map(|c| chain_error(&x, c)).into_iter().fold(0.0, f64::max);
         assert!(worst < 8.0 * 0.6f64.powi(p as i32) + 1e-5, "order {p}: {worst:e}");
     }
@@ -127,7 +135,7 @@ fn rcr_is_the_direct_translation_to_rounding() {
 #[test]
 fn upward_and_downward_are_exact() {
     let (p, mut g) = (MAX_ORDER, Generator::new(4));
-    let x = Values::<Laplace, f64>::new(&Laplace, p, VARIABLE).unwrap();
+    let x = expansion::<f64>(&Laplace, 0, p, VARIABLE).unwrap();
     let boxes = [cube([0.5, -1.5, 2.5], 1.0), cube([1.0, -1.0, 2.0], 2.0), cube([2.0, -2.0, 2.0], 4.0)];
     let points: Vec<[f64; 3]> = (0..20).map(|_| boxes[0].center.map(|c| c + g.uniform() - 0.5)).collect();
     let charges: Vec<f64> = (0..20).map(|_| g.normal()).collect();
@@ -157,7 +165,7 @@ fn upward_and_downward_are_exact() {
 
 /// One charge and one target, both on the spheres around their boxes, where eq. 20 is sharpest.
 fn pair_error(p: usize, target: Cube, source: Cube, g: &mut Generator) -> f64 {
-    let x = Values::<Laplace, f64>::new(&Laplace, p, FIXED).unwrap();
+    let x = expansion::<f64>(&Laplace, 0, p, FIXED).unwrap();
     let on = |of: Cube, d: [f64; 3]| std::array::from_fn(|a| of.center[a] + 0.866 * of.side * d[a]);
     let (at, y) = (on(target, g.direction()), on(source, g.direction()));
     let sources = Cloud { xyz: &[y], strengths: &[1.0] };
@@ -216,8 +224,7 @@ fn variable_truncation_keeps_the_error() {
     let sources = Cloud { xyz: &points, strengths: &charges };
     const BOUND: SphericalOptions =
         SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Bound, theta: None };
-    let [fixed, variable, bound] =
-        [FIXED, VARIABLE, BOUND].map(|o| Values::<Laplace, f64>::new(&Laplace, p, o).unwrap());
+    let [fixed, variable, bound] = [FIXED, VARIABLE, BOUND].map(|o| expansion::<f64>(&Laplace, 0, p, o).unwrap());
     let (mut worst, mut moments) = ([0.0f64; 3], vec![0.0; p * p]);
     fixed.p2m(source, sources, &mut moments);
     for offset in offsets() {
@@ -240,7 +247,7 @@ fn variable_truncation_keeps_the_error() {
 #[test]
 fn sides_from_tiny_to_huge() {
     fn errors<T: fmm_traits::Real>(p: usize, side: f64) -> [f64; 2] {
-        let x = Values::<Laplace, T>::new(&Laplace, p, VARIABLE).unwrap();
+        let x = expansion::<T>(&Laplace, 0, p, VARIABLE).unwrap();
         let mut g = Generator::new(6);
         let at = |anchor: [f64; 3], h: f64| cube(anchor.map(|c| c * side), h * side);
         let (child, parent) = (at([0.5, 0.5, 1.5], 1.0), at([1.0, 1.0, 1.0], 2.0));
@@ -306,7 +313,7 @@ fn a_rotation_is_made_once_per_angle() {
 
 #[test]
 fn the_series_are_valid_where_the_lists_use_them() {
-    let x = Values::<Laplace, f64>::new(&Laplace, 2, VARIABLE).unwrap();
+    let x = expansion::<f64>(&Laplace, 0, 2, VARIABLE).unwrap();
     let at = |anchor: [f64; 3], side: f64| cube(anchor.map(|i| (i + 0.5) * side), side);
     let source = at([0.0; 3], 1.0);
     for offset in offsets() {
@@ -325,11 +332,11 @@ fn the_series_are_valid_where_the_lists_use_them() {
 
 #[test]
 fn bad_orders_and_kernels_are_errors() {
-    let order = |p| Values::<Laplace, f64>::new(&Laplace, p, VARIABLE).err();
+    let order = |p| expansion::<f64>(&Laplace, 0, p, VARIABLE).err();
     assert_eq!(order(0), Some(Error::Order { order: 0, min: MIN_ORDER, max: MAX_ORDER }));
     assert_eq!(order(41), Some(Error::Order { order: 41, min: MIN_ORDER, max: MAX_ORDER }));
-    assert!(Values::<_, f64>::new(&Gravity { g: 1.0, softening: 0.1 }, 4, VARIABLE).is_ok());
-    let yukawa = Values::<_, f64>::new(&Yukawa { kappa: 1.0 }, 4, VARIABLE).err();
+    assert!(expansion::<f64>(&Gravity { g: 1.0, softening: 0.1 }, 0, 4, VARIABLE).is_ok());
+    let yukawa = expansion::<f64>(&Yukawa { kappa: 1.0 }, 0, 4, VARIABLE).err();
     assert!(matches!(yukawa, Some(Error::Unsupported { .. })), "{yukawa:?}");
-    assert!(Values::<_, f64>::new(&Stokes { mu: 1.0 }, 4, VARIABLE).is_err());
+    assert!(expansion::<f64>(&Stokes { mu: 1.0 }, 0, 4, VARIABLE).is_err());
 }

@@ -46,7 +46,7 @@ fn every_missing_m2l_edge_is_seen() {
                 Err(Error::Edge { .. }) => seen += 1,
                 Err(e) => panic!("{e}"),
                 Ok(solver) => {
-                    let expected = pair_by_pair::<_, f64>(&Laplace, 3, &(tree.clone(), lists), &q);
+                    let expected = pair_by_pair::<f64>(&Laplace, 3, &(tree.clone(), lists), &q);
                     let d = difference::<Laplace>(&apply(&*solver, &q), &expected);
                     assert!(d < 1e-8, "{}: edge {k} is missing and yet in the sum: {d:e}", kind.name());
                 }

@@ -5,37 +5,20 @@ use super::*;
 use backend_cpu::pairwise::Pairwise;
 use fmm_kernels::equivalent::{EquivalentExpansion, Lattice, Scalar};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, Stokes, Stresslet, Yukawa};
-use std::marker::PhantomData;
-
-struct PairByPair<'a, F, T> {
-    family: &'a F,
-    lattice: Lattice,
-    tree: &'a Tree,
-    lists: &'a Lists,
-    strengths: &'a [f64],
-    precision: PhantomData<T>,
-}
-
-impl<F: Known, T: Scalar> Visitor for PairByPair<'_, F, T> {
-    type Output = Vec<f64>;
-    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
-        let sides: Vec<f64> = (0..self.tree.levels()).map(|l| self.tree.side_at(l)).collect();
-        let expansion = EquivalentExpansion::<F, T, S, E>::new(self.family, self.lattice, &sides).unwrap();
-        let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
-        let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
-        values.into_iter().map(|x| x * self.family.scale()).collect()
-    }
-}
+use fmm_traits::Kernels;
 
 /// Potential and gradient, pair by pair.
-pub fn pair_by_pair<F: Known, T: Scalar>(
-    family: &F,
+pub fn pair_by_pair<T: Scalar>(
+    family: &impl Family,
     lattice: impl Into<Lattice>,
     (tree, lists): &(Tree, Lists),
     strengths: &[f64],
 ) -> Vec<f64> {
-    let lattice = lattice.into();
-    family.visit(both(), PairByPair { family, lattice, tree, lists, strengths, precision: PhantomData::<T> }).unwrap()
+    let kernels = Kernels::of(family, both()).unwrap();
+    let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
+    let expansion = EquivalentExpansion::<T>::new(&kernels, lattice, &sides).unwrap();
+    let values = Pairwise::new(tree, lists, &expansion).unwrap().apply(strengths, &mut |_, _| true).unwrap();
+    values.into_iter().map(|x| x * kernels.scale).collect()
 }
 
 /// Asserts agreement to `tolerance`.
@@ -51,7 +34,7 @@ fn agree<F: Known, T: Scalar>(
     let geometry = geometry(sources, targets, 15);
     let q = strengths::<F>(sources);
     let precision = if T::EPSILON < 1e-10 { Precision::F64 } else { Precision::F32 };
-    let expected = pair_by_pair::<F, T>(family, lattice, &geometry, &q);
+    let expected = pair_by_pair::<T>(family, lattice, &geometry, &q);
     let settings = settings(lattice.order, precision);
     let space = family.any().in_space(both()).unwrap();
     let (tree, lists) = geometry;

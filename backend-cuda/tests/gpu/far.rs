@@ -13,10 +13,7 @@ use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stress
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::{Edges, Lists};
-use fmm_traits::{
-    Error, Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Policy, Precision, Real, Stage, Targets, Tree,
-    Visitor,
-};
+use fmm_traits::{Error, Family, Kernel, Kernels, Lane, Outputs, Policy, Precision, Real, Stage, Targets, Tree};
 use fmm_tree::{BuildOptions, ListOptions};
 
 pub const TESTS: &[Test] = &[
@@ -306,23 +303,13 @@ pub fn groups(all: &Lists) -> [(&'static str, Lists); 4] {
     ]
 }
 
-/// The plain form on the CPU: values in the caller's order.
-struct Plain<'a, F> {
-    family: &'a F,
-    tree: &'a Tree,
-    lists: &'a Lists,
-    p: usize,
-    strengths: &'a [f64],
-}
-impl<F: Family> Visitor for Plain<'_, F> {
-    type Output = Vec<f64>;
-    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
-        let sides: Vec<f64> = (0..self.tree.levels()).map(|l| self.tree.side_at(l)).collect();
-        let expansion = EquivalentExpansion::<F, f64, S, E>::new(self.family, self.p, &sides).unwrap();
-        let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
-        let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
-        values.iter().map(|x| x * self.family.scale()).collect()
-    }
+/// The plain form on the CPU, of order 5: values in the caller's order.
+fn plain(family: &impl Family, outputs: Outputs, tree: &Tree, lists: &Lists, strengths: &[f64]) -> Vec<f64> {
+    let kernels = Kernels::of(family, outputs).unwrap();
+    let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
+    let expansion = EquivalentExpansion::<f64>::new(&kernels, 5, &sides).unwrap();
+    let values = Pairwise::new(tree, lists, &expansion).unwrap().apply(strengths, &mut |_, _| true).unwrap();
+    values.iter().map(|x| x * kernels.scale).collect()
 }
 
 fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: bool) {
@@ -332,8 +319,7 @@ fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: boo
     let here = tree_of(device, &s, t.as_deref(), 12).download().unwrap();
     let all = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
     for (name, lists) in groups(&all) {
-        let plain = Plain { family, tree: &here, lists: &lists, p: 5, strengths: &q };
-        let v = family.visit(Outputs::GRADIENT, plain).unwrap();
+        let v = plain(family, Outputs::GRADIENT, &here, &lists, &q);
         let there = tree_of(device, &s, t.as_deref(), 12);
         let lists = DeviceLists::upload(device, &lists).unwrap();
         let mut plan = Plan::<f64, f64>::new(family, Outputs::GRADIENT, 5, None, there, lists).unwrap();
@@ -383,8 +369,7 @@ fn thinned(device: &Device) {
         assert_eq!(copied_lists, lists, "{}", kind.name());
         assert_eq!(solver.counts().leaves, small.leaves());
         let q = normal_strengths(small.sources.len(), 33);
-        let plain = Plain { family: &family, tree: &small, lists: &lists, p: 5, strengths: &q };
-        let v = family.visit(Outputs::GRADIENT, plain).unwrap();
+        let v = plain(&family, Outputs::GRADIENT, &small, &lists, &q);
         let mut u = vec![0.0; v.len()];
         solver.apply(&q, &mut u, &mut |_, _| true).unwrap();
         let e = difference(&u, &v);
@@ -399,8 +384,7 @@ fn incomplete(device: &Device) {
     let here = tree_of(device, &s, None, 12).download().unwrap();
     let mut lists = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
     crate::without_last_edge(&mut lists);
-    let plain = Plain { family: &Laplace, tree: &here, lists: &lists, p: 5, strengths: &q };
-    let v = Laplace.visit(Outputs::POTENTIAL, plain).unwrap();
+    let v = plain(&Laplace, Outputs::POTENTIAL, &here, &lists, &q);
     let there = DeviceLists::upload(device, &lists).unwrap();
     let outputs = Outputs::POTENTIAL;
     let mut plan = Plan::<f64, f64>::new(&Laplace, outputs, 5, None, tree_of(device, &s, None, 12), there).unwrap();

@@ -181,7 +181,8 @@ fn parts(device: &Device) {
     let here = tree().download().unwrap();
     let sides: Vec<f64> = (0..here.levels()).map(|l| here.side_at(l)).collect();
     let lattice = Lattice::surface(7).in_plane();
-    let expansion = EquivalentExpansion::<Log, f64, Log, Log>::new(&Log, lattice, &sides).unwrap();
+    let log = Kernels::of(&Log, Outputs::POTENTIAL).unwrap();
+    let expansion = EquivalentExpansion::<f64>::new(&log, lattice, &sides).unwrap();
     let v = Pairwise::new(&here, &few, &expansion).unwrap().apply(&q, &mut |_, _| true).unwrap();
     let e = difference(&sum(DeviceLists::upload(device, &few).unwrap(), None), &v);
     assert!(e <= 1e-11, "dense: {e:e}");

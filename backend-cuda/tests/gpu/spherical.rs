@@ -11,9 +11,7 @@ use fmm_kernels::spherical::{self, SphericalExpansion, SphericalOptions, Truncat
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::Lists;
-use fmm_traits::{
-    Error, Family, Kernel, Kernels, OutputColumns, Outputs, Policy, Precision, Real, Targets, Tree, Visitor,
-};
+use fmm_traits::{Error, Family, Kernel, Kernels, Outputs, Policy, Precision, Real, Targets, Tree};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 
 pub const TESTS: &[Test] = &[
@@ -31,33 +29,18 @@ pub const TESTS: &[Test] = &[
 const ALL: SphericalSettings = SphericalSettings { truncation: Truncation::Fixed, translation: None, parents: false };
 
 /// The plain form on the CPU: values in the caller's order.
-struct Plain<'a, F> {
-    family: &'a F,
-    tree: &'a Tree,
-    lists: &'a Lists,
-    p: usize,
-    truncation: Truncation,
-    strengths: &'a [f64],
-}
-impl<F: Family> Visitor for Plain<'_, F> {
-    type Output = Vec<f64>;
-    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
-        let options = SphericalOptions {
-            translation: spherical::Translation::Direct,
-            truncation: self.truncation,
-            ..Default::default()
-        };
-        let expansion = SphericalExpansion::<F, f64, S, E>::new(self.family, self.p, options).unwrap();
-        let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
-        let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
-        values.iter().map(|x| x * self.family.scale()).collect()
-    }
+fn plain(kernels: &Kernels, tree: &Tree, lists: &Lists, p: usize, truncation: Truncation, q: &[f64]) -> Vec<f64> {
+    let options = SphericalOptions { translation: spherical::Translation::Direct, truncation, ..Default::default() };
+    let expansion = SphericalExpansion::<f64>::new(kernels, p, options).unwrap();
+    let values = Pairwise::new(tree, lists, &expansion).unwrap().apply(q, &mut |_, _| true).unwrap();
+    values.iter().map(|x| x * kernels.scale).collect()
 }
 
 fn stages_of<F: Family>(device: &Device, family: &F, outputs: Outputs, kind: CloudKind, other: bool) {
     let s = kind.points(1500, 30);
     let t = other.then(|| CloudKind::Uniform.points(700, 31));
     let q = normal_strengths(1500 * F::Source::STRENGTHS, 30);
+    let kernels = Kernels::of(family, outputs).unwrap();
     let here = tree_of(device, &s, t.as_deref(), 12).download().unwrap();
     let all = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
     let theta = TreecodeOptions { theta: 0.6, m2p_min_sources: 4 };
@@ -65,8 +48,7 @@ fn stages_of<F: Family>(device: &Device, family: &F, outputs: Outputs, kind: Clo
     let all: Vec<(&str, Lists)> = groups(&all).into_iter().chain([("treecode", treecode)]).collect();
     for (p, truncation) in [(5, Truncation::Fixed), (8, Truncation::Variable), (1, Truncation::Fixed)] {
         for (name, lists) in &all {
-            let plain = Plain { family, tree: &here, lists, p, truncation, strengths: &q };
-            let v = family.visit(outputs, plain).unwrap();
+            let v = plain(&kernels, &here, lists, p, truncation, &q);
             let of =
                 |lists: &Lists| (tree_of(device, &s, t.as_deref(), 12), DeviceLists::upload(device, lists).unwrap());
             let what = format!("{} {} p {p} {name}", family.name(), kind.name());

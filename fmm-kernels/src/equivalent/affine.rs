@@ -18,7 +18,7 @@
 
 use super::matrix::{Matrix, kernel_matrix, multiply_add, round};
 use super::{Lattice, Scalar};
-use fmm_traits::kernel::{Family, Kernel, MAX_COMPONENTS, MAX_POTENTIALS};
+use fmm_traits::kernel::{MAX_COMPONENTS, MAX_POTENTIALS};
 use fmm_traits::{Member, Members};
 
 /// Distance of the far sources, in sides of the box.
@@ -52,13 +52,8 @@ pub struct Affine<T> {
 }
 
 impl<T: Scalar> Affine<T> {
-    /// The affine parts of locals on a `lattice` for densities of `F`, evaluated by `E`. `params` are the kernel
+    /// The affine parts of locals on a `lattice` for densities of `family`, evaluated by `far`. `params` are the kernel
     /// parameters on the unit box.
-    pub fn of<F: Family, E: Kernel>(params: &[f64], lattice: impl Into<Lattice>) -> Self {
-        Self::new(&Members::of::<F>(), &Member::of::<E>(), params, lattice.into())
-    }
-
-    /// As [`of`](Self::of), for a family and a kernel without their types.
     pub fn new(family: &Members, far: &Member, params: &[f64], lattice: Lattice) -> Self {
         let (components, slopes, values) = found(family, far, params).unwrap_or_default();
         let points = lattice.inner();
@@ -251,17 +246,19 @@ mod tests {
     use super::*;
     use crate::equivalent::EquivalentExpansion;
     use crate::{Laplace, LaplaceMixed, Stokes, StokesPressure, Yukawa};
-    use fmm_traits::{Cloud, Cube, Expansion, Gradient, Hessian};
+    use fmm_traits::{Cloud, Cube, Expansion, Family, Gradient, Hessian, Kernels, Outputs};
 
     fn of<F: Family>(family: &F) -> Affine<f64> {
-        Affine::of::<F, F::Far>(&family.parameters(), 4)
+        let far = Member::of::<F::Far>();
+        Affine::new(&Members::of::<F>(), &far, &family.parameters(), Lattice::surface(4))
     }
 
     #[test]
     fn what_is_carried() {
         assert_eq!((of(&Laplace).components, of(&Laplace).values), (1, vec![Some(0)]));
         assert_eq!(of(&LaplaceMixed).components, 1);
-        let all = Affine::<f64>::of::<Laplace, Hessian<Laplace>>(&[], 4);
+        let (family, far) = (Members::of::<Laplace>(), Member::of::<Hessian<Laplace>>());
+        let all = Affine::<f64>::new(&family, &far, &[], Lattice::surface(4));
         assert_eq!(all.values[..4], [Some(0), Some(1), Some(2), Some(3)]);
         assert_eq!(all.values[4..], [None; 6]);
         assert!(all.slopes.data.iter().enumerate().all(|(k, x)| (x - (k % 4 == 0) as u8 as f64).abs() < 1e-12));
@@ -303,9 +300,9 @@ mod tests {
     /// Gradient of charges 10⁴ sides away, over u/h: 1.6e-4 at p = 4 if the density had to carry the constant.
     #[test]
     fn a_constant_has_no_gradient() {
+        let kernels = Kernels::of(&Laplace, Outputs::POTENTIAL | Outputs::GRADIENT).unwrap();
         for p in [3, 4, 5, 6] {
-            let x = EquivalentExpansion::<Laplace, f64, Gradient<Laplace>, Gradient<Laplace>>::new(&Laplace, p, &[1.0])
-                .unwrap();
+            let x = EquivalentExpansion::<f64>::new(&kernels, p, &[1.0]).unwrap();
             let at = Cube { center: [0.0; 3], side: 1.0 };
             let (source, targets) = ([6e3, -7e3, 4e3], [[0.2, -0.45, 0.31], [-0.4, 0.1, 0.49]]);
             let mut local = vec![0.0; x.local_len()];

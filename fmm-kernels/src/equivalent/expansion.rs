@@ -7,53 +7,47 @@ use super::dense::Dense;
 use super::gauge;
 use super::lattice::{INNER, Lattice, OUTER};
 use super::matrix::{Matrix, multiply_add};
-use super::operators::{OperatorSet, Operators, unit_parameters};
-use fmm_traits::kernel::MAX_COMPONENTS;
-use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Member};
-use std::marker::PhantomData;
+use super::operators::{OperatorSet, Operators};
+use fmm_traits::{Cloud, Cube, Error, Expansion, Kernels, Member};
 use std::sync::Arc;
 
-/// Equivalent densities for family `F`. `S` is the kernel from the strengths to the requested values, `E` the kernel
-/// from densities to the same values (the two kernels of [`Family::visit`]).
+/// Equivalent densities for the kernels of a plan, also for kernels that are made at run time.
 ///
 /// A multipole row holds upward check values until [`finish_multipole`](Expansion::finish_multipole) turns them into a
 /// density. Hatted net strengths ([`net`](super::net)) follow. A local row holds downward check values until
 /// [`finish_local`](Expansion::finish_local) turns them into a density. The affine part ([`affine`](super::affine))
 /// follows. Values are those of the kernel, without the family's `scale`.
+///
+/// Rows and matrices are in `T`. Kernels are evaluated in f64 and rounded, pair by pair.
 #[derive(Debug)]
-pub struct EquivalentExpansion<F: Family, T, S, E> {
-    params: Vec<f64>,
+pub struct EquivalentExpansion<T> {
+    kernels: Kernels,
     operators: Vec<(Arc<Operators<T>>, Dense<T>)>,
     affine: Affine<T>,
     lattice: Lattice,
-    inner: Vec<[T; 3]>,
-    outer: Vec<[T; 3]>,
-    kernels: PhantomData<(F, S, E)>,
+    inner: Vec<[f64; 3]>,
+    outer: Vec<[f64; 3]>,
 }
 
-impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
+impl<T: Scalar> EquivalentExpansion<T> {
     /// The expansion on a `lattice` for boxes of the given `sides`. A homogeneous kernel needs one side only.
     ///
     /// # Errors
-    /// [`Error::Parameter`] of the kernel, [`Error::Order`], [`Error::Shape`] without a side.
-    pub fn new(family: &F, lattice: impl Into<Lattice>, sides: &[f64]) -> Result<Self, Error> {
+    /// [`Error::Order`]; [`Error::Shape`] without a side; errors of [`Operators::build`].
+    pub fn new(kernels: &Kernels, lattice: impl Into<Lattice>, sides: &[f64]) -> Result<Self, Error> {
         let lattice = lattice.into();
-        family.validate()?;
         if sides.is_empty() {
             let why = "operators are those of boxes of some side".to_string();
             return Err(Error::Shape { array: "sides", found: 0, expected: 1, why });
         }
-        let params = family.parameters();
-        let set = OperatorSet::build::<F>(&params, sides, lattice, None)?;
-        let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();
+        let set = OperatorSet::of(&kernels.members, &kernels.params, sides, lattice, None)?;
         Ok(EquivalentExpansion {
-            affine: Affine::of::<F, E>(&set.level(0).params, lattice),
+            affine: Affine::new(&kernels.members, &kernels.far, &set.level(0).params, lattice),
             operators: set.distinct().map(|(_, operators)| (operators.clone(), Dense::of(operators))).collect(),
-            params,
             lattice,
-            inner: of(lattice.inner()),
-            outer: of(lattice.outer()),
-            kernels: PhantomData,
+            inner: lattice.inner(),
+            outer: lattice.outer(),
+            kernels: kernels.clone(),
         })
     }
 
@@ -62,59 +56,62 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         &self.both(at).0
     }
 
+    fn check(&self) -> &Member {
+        &self.kernels.members.check
+    }
+
+    fn equivalent(&self) -> &Member {
+        &self.kernels.members.equivalent
+    }
+
     /// Numbers in a row without net strengths and without the affine part.
     fn row(&self) -> usize {
-        self.inner.len() * F::Equivalent::VALUES.max(F::Equivalent::STRENGTHS)
+        self.inner.len() * self.equivalent().values.max(self.equivalent().strengths)
     }
 
     fn both(&self, at: Cube) -> &(Arc<Operators<T>>, Dense<T>) {
-        let unit = gauge::parameters(&Member::of::<F::Equivalent>(), &self.params, at.side, self.lattice);
+        let unit = gauge::parameters(self.equivalent(), &self.kernels.params, at.side, self.lattice);
         let found = self.operators.iter().find(|(o, _)| o.params == unit);
         found.expect("the expansion was not built for boxes of this side")
     }
 
     /// Kernel parameters after dilating the box `at` to side 1.
-    fn params(&self, at: Cube) -> Vec<T> {
-        unit_parameters::<F>(&self.params, at.side).into_iter().map(T::of).collect()
-    }
-
-    /// The parameters with which densities of `at` are solved for.
-    fn own_params(&self, at: Cube) -> Vec<T> {
-        self.operators(at).params.iter().map(|&x| T::of(x)).collect()
+    fn params(&self, at: Cube) -> Vec<f64> {
+        self.equivalent().unit_parameters(&self.kernels.params, at.side)
     }
 }
 
 /// `x` relative to the centre of `at`, in sides of `at`.
-fn to_unit<T: Scalar>(at: Cube, x: [f64; 3]) -> [T; 3] {
-    std::array::from_fn(|a| T::of((x[a] - at.center[a]) / at.side))
+fn to_unit(at: Cube, x: [f64; 3]) -> [f64; 3] {
+    std::array::from_fn(|a| (x[a] - at.center[a]) / at.side)
 }
 
 /// A surface point `x` of the box `of` (in units of `of`), in units of the box `at`.
-fn surface_point<T: Scalar>(of: Cube, at: Cube, x: [T; 3]) -> [T; 3] {
-    let user: [f64; 3] = std::array::from_fn(|a| of.center[a] + of.side * x[a].f64());
-    to_unit(at, user)
+fn surface_point(of: Cube, at: Cube, x: [f64; 3]) -> [f64; 3] {
+    to_unit(at, std::array::from_fn(|a| of.center[a] + of.side * x[a]))
 }
 
-/// side^degree, rounded.
-fn power<T: Scalar>(side: f64, degree: i32) -> T {
-    T::of(side.powi(degree))
+/// side^degree, for each of the degrees.
+fn powers(side: f64, degrees: &[i32]) -> Vec<f64> {
+    degrees.iter().map(|&degree| side.powi(degree)).collect()
 }
 
 /// For every target and source: `add(target, value, K(target − source)·strength)`.
-fn sum<K: Kernel, T: Scalar>(
-    params: &[T],
-    targets: impl Iterator<Item = [T; 3]>,
-    sources: &[[T; 3]],
-    strength: impl Fn(usize, usize) -> T,
-    mut add: impl FnMut(usize, usize, T),
+fn sum(
+    kernel: &Member,
+    params: &[f64],
+    targets: &[[f64; 3]],
+    sources: &[[f64; 3]],
+    strength: impl Fn(usize, usize) -> f64,
+    mut add: impl FnMut(usize, usize, f64),
 ) {
-    let (mut q, mut u) = ([T::of(0.0); MAX_COMPONENTS], [T::of(0.0); MAX_COMPONENTS]);
-    for (t, x) in targets.enumerate() {
-        for (s, y) in sources.iter().enumerate() {
-            let r: [T; 3] = std::array::from_fn(|a| x[a] - y[a]);
-            (0..K::STRENGTHS).for_each(|j| q[j] = strength(s, j));
-            K::eval(params, &r[..K::DIM], &q[..K::STRENGTHS], &mut u[..K::VALUES]);
-            (0..K::VALUES).for_each(|i| add(t, i, u[i]));
+    let (mut q, mut u) = (vec![0.0; kernel.strengths], vec![0.0; targets.len() * kernel.values]);
+    for (s, y) in sources.iter().enumerate() {
+        let r: Vec<[f64; 3]> = targets.iter().map(|x| std::array::from_fn(|a| x[a] - y[a])).collect();
+        q.iter_mut().enumerate().for_each(|(j, q)| *q = strength(s, j));
+        kernel.eval_many(params, &r, &q, &mut u);
+        for (t, u) in u.chunks_exact(kernel.values).enumerate() {
+            u.iter().enumerate().for_each(|(i, &u)| add(t, i, u));
         }
     }
 }
@@ -156,7 +153,7 @@ pub fn m2l_valid(at: Cube, source: Cube) -> bool {
     clear(at, source) && clear(source, at)
 }
 
-impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpansion<F, T, S, E> {
+impl<T: Scalar> Expansion<T> for EquivalentExpansion<T> {
     fn multipole_len(&self) -> usize {
         self.row() + self.operators.first().map_or(0, |(o, _)| o.units().count())
     }
@@ -164,18 +161,18 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
         self.row() + self.affine.len()
     }
     fn strengths(&self) -> usize {
-        S::STRENGTHS
+        self.kernels.near.strengths
     }
     fn values(&self) -> usize {
-        S::VALUES
+        self.kernels.near.values
     }
 
     fn p2m(&self, at: Cube, sources: Cloud<T>, multipole: &mut [T]) {
         let (check, net) = multipole.split_at_mut(self.row());
-        self.check_values(at, &self.own_params(at), sources, &self.outer, check);
+        self.check_values(at, &self.operators(at).params, sources, &self.outer, check);
+        let hat = powers(at.side, &self.check().strength_degrees);
         for (net, (s, _)) in net.iter_mut().zip(self.operators(at).units()) {
-            let hat = power::<T>(at.side, F::Check::strength_degree(s));
-            sources.strengths.iter().skip(s).step_by(F::Check::STRENGTHS).for_each(|q| *net += hat * *q);
+            sources.strengths.iter().skip(s).step_by(hat.len()).for_each(|q| *net += T::of(hat[s]) * *q);
         }
     }
 
@@ -192,26 +189,21 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
         let (operators, dense) = self.both(at);
         let (row, net) = multipole.split_at_mut(self.row());
         multiply_add(dense.m2m[octant(self.lattice.dim, at, child)].view(), from, T::of(1.0), row);
+        let hat = powers(at.side / child.side, &self.check().strength_degrees);
         for ((net, from), (s, _)) in net.iter_mut().zip(&from[self.row()..]).zip(operators.units()) {
-            *net += power::<T>(at.side / child.side, F::Check::strength_degree(s)) * *from;
+            *net += T::of(hat[s]) * *from;
         }
     }
 
     fn m2l(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
         let n = self.inner.len();
-        // The kernel is evaluated in units of the source box; the factor converts values to units of the target box.
-        let factor = |i| power::<T>(source.side / at.side, F::Equivalent::value_degree(i));
-        let factors: Vec<T> = (0..F::Equivalent::VALUES).map(factor).collect();
-        let targets = self.inner.iter().map(|&x| surface_point(at, source, x));
-        sum::<F::Equivalent, T>(
-            &self.params(source),
-            targets,
-            &self.inner,
-            |s, j| from[j * n + s],
-            |t, i, v| {
-                local[i * n + t] += factors[i] * v;
-            },
-        );
+        // The kernel is evaluated in units of the source box; the factors convert values to units of the target box.
+        let factors = powers(source.side / at.side, &self.equivalent().value_degrees);
+        let targets: Vec<[f64; 3]> = self.inner.iter().map(|&x| surface_point(at, source, x)).collect();
+        let strength = |s: usize, j: usize| from[j * n + s].f64();
+        sum(self.equivalent(), &self.params(source), &targets, &self.inner, strength, |t, i, v| {
+            local[i * n + t] += T::of(factors[i] * v);
+        });
     }
 
     fn p2l(&self, at: Cube, _: Cube, sources: Cloud<T>, local: &mut [T]) {
@@ -233,13 +225,10 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
 
     fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]) {
         let (row, affine) = local.split_at(self.row());
-        self.evaluate(at, &self.own_params(at), &self.outer, row, targets, values);
-        for (x, values) in targets.iter().zip(values.chunks_exact_mut(E::VALUES)) {
-            let x = to_unit::<f64>(at, *x);
-            self.affine.at(affine, x, |i, u| {
-                let u: T = T::of(u * at.side.powi(E::value_degree(i)));
-                values[i] += u;
-            });
+        self.evaluate(at, &self.operators(at).params, &self.outer, row, targets, values);
+        let factors = powers(at.side, &self.kernels.far.value_degrees);
+        for (x, values) in targets.iter().zip(values.chunks_exact_mut(factors.len())) {
+            self.affine.at(affine, to_unit(at, *x), |i, u| values[i] += T::of(u * factors[i]));
         }
     }
 
@@ -248,7 +237,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]) {
-        crate::pairs::add::<S, T>(&self.params, sources, targets, same, values);
+        crate::pairs::add(&self.kernels, sources, targets, same, values);
     }
 
     fn admissible(&self, at: Cube, source: Cube) -> bool {
@@ -260,38 +249,37 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 }
 
-impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
+impl<T: Scalar> EquivalentExpansion<T> {
     /// Hatted check values of `sources` on a surface of `at`, added to `row`.
-    fn check_values(&self, at: Cube, params: &[T], sources: Cloud<T>, surface: &[[T; 3]], row: &mut [T]) {
+    fn check_values(&self, at: Cube, params: &[f64], sources: Cloud<T>, surface: &[[f64; 3]], row: &mut [T]) {
         let n = surface.len();
-        let hat: Vec<T> = (0..F::Check::STRENGTHS).map(|j| power(at.side, F::Check::strength_degree(j))).collect();
-        let points: Vec<[T; 3]> = sources.xyz.iter().map(|&y| to_unit(at, y)).collect();
-        let strength = |s: usize, j: usize| hat[j] * sources.strengths[s * F::Check::STRENGTHS + j];
-        sum::<F::Check, T>(params, surface.iter().copied(), &points, strength, |t, i, v| {
-            row[i * n + t] += v;
-        });
+        let hat = powers(at.side, &self.check().strength_degrees);
+        let points: Vec<[f64; 3]> = sources.xyz.iter().map(|&y| to_unit(at, y)).collect();
+        let strength = |s: usize, j: usize| hat[j] * sources.strengths[s * hat.len() + j].f64();
+        sum(self.check(), params, surface, &points, strength, |t, i, v| row[i * n + t] += T::of(v));
     }
 
     /// Values at `targets` of the hatted `density` on a surface of `of`.
     fn evaluate(
         &self,
         of: Cube,
-        params: &[T],
-        surface: &[[T; 3]],
+        params: &[f64],
+        surface: &[[f64; 3]],
         density: &[T],
         targets: &[[f64; 3]],
         values: &mut [T],
     ) {
-        let n = surface.len();
-        let factors: Vec<T> = (0..E::VALUES).map(|i| power(of.side, E::value_degree(i))).collect();
-        let points = targets.iter().map(|&x| to_unit(of, x));
-        sum::<E, T>(
+        let (n, far) = (surface.len(), &self.kernels.far);
+        let factors = powers(of.side, &far.value_degrees);
+        let points: Vec<[f64; 3]> = targets.iter().map(|&x| to_unit(of, x)).collect();
+        sum(
+            far,
             params,
-            points,
+            &points,
             surface,
-            |s, j| density[j * n + s],
+            |s, j| density[j * n + s].f64(),
             |t, i, v| {
-                values[t * E::VALUES + i] += factors[i] * v;
+                values[t * far.values + i] += T::of(factors[i] * v);
             },
         );
     }

@@ -5,7 +5,7 @@ use super::solve::{Cutoff, Decomposition};
 use super::symmetry::{Side, Symmetry};
 use super::{Lattice, Scalar, net};
 use faer::MatRef;
-use fmm_traits::{Error, Family, Kernel, Member, Members};
+use fmm_traits::{Error, Family, Member, Members};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -332,11 +332,6 @@ pub(super) fn in_child(points: &[[f64; 3]], octant: usize) -> Vec<[f64; 3]> {
     points.iter().map(|x| std::array::from_fn(|a| 0.5 * x[a] + center(a))).collect()
 }
 
-/// Kernel parameters of family `F` after dilating a box of side `side` to side 1.
-pub fn unit_parameters<F: Family>(params: &[f64], side: f64) -> Vec<f64> {
-    <F::Equivalent as Kernel>::unit_parameters(params, side)
-}
-
 /// The operators of all levels of a tree. A homogeneous kernel has one set for all levels, other kernels one per level.
 #[derive(Clone, Debug)]
 pub struct OperatorSet<T> {
@@ -344,18 +339,8 @@ pub struct OperatorSet<T> {
 }
 
 impl<T: Scalar> OperatorSet<T> {
-    /// The operators of family `F` with parameters `params` on a `lattice`, for boxes of the sides `sides[level]`. They
+    /// The operators of a `family` with parameters `params` on a `lattice`, for boxes of the sides `sides[level]`. They
     /// come from the [`cache`] or are built. `disk` is a folder that keeps them between runs.
-    pub fn build<F: Family>(
-        params: &[f64],
-        sides: &[f64],
-        lattice: impl Into<Lattice>,
-        disk: Option<&Path>,
-    ) -> Result<Self, Error> {
-        Self::of(&Members::of::<F>(), params, sides, lattice.into(), disk)
-    }
-
-    /// [`build`](Self::build) for a family without its type.
     ///
     /// # Errors
     /// Errors of [`Operators::build`].

@@ -7,15 +7,24 @@ use super::*;
 use crate::{Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use convolution::Convolution;
 use fmm_traits::testkit::expansion::{Expected, SIDES, check_expansion, difference};
-use fmm_traits::{Cube, Error, Expansion, Family, Gradient, Kernel, Member};
+use fmm_traits::{Cube, Error, Expansion, Family, Kernel, Kernels, Member, Outputs};
 
-type Values<F, T> = EquivalentExpansion<F, T, <F as Family>::Source, <F as Family>::Far>;
-type Gradients<F, T> = EquivalentExpansion<F, T, Gradient<<F as Family>::Source>, Gradient<<F as Family>::Far>>;
+/// The kernels of those `outputs` that a family has.
+fn kernels_of(family: &impl Family, outputs: &[Outputs]) -> Kernels {
+    let has = |o: &&Outputs| family.outputs().contains(**o);
+    Kernels::of(family, outputs.iter().filter(has).fold(Outputs::empty(), |all, &o| all | o)).unwrap()
+}
+
+/// The kernels of all outputs of a family without derivatives.
+fn kernels(family: &impl Family) -> Kernels {
+    kernels_of(family, &[Outputs::POTENTIAL, Outputs::PRESSURE])
+}
 
 fn check<F: Family, T: Scalar>(family: F, orders: &[usize], rate: f64, first: f64, floor: f64) {
     let homogeneous = F::Equivalent::dilated(&family.parameters(), 1.0).is_none();
     let expected = Expected { orders: orders.to_vec(), rate, first, floor, homogeneous };
-    check_expansion::<T, _>(family.name(), |p| Values::<F, T>::new(&family, p, &SIDES), &expected);
+    let kernels = kernels(&family);
+    check_expansion::<T, _>(family.name(), |p| EquivalentExpansion::new(&kernels, p, &SIDES), &expected);
 }
 
 #[test]
@@ -31,7 +40,8 @@ fn laplace_f32() {
 #[test]
 fn laplace_gradient() {
     let expected = Expected { orders: vec![3, 4, 5, 6, 7, 8], rate: 5.0, first: 0.1, floor: 1e-12, homogeneous: true };
-    check_expansion::<f64, _>("gradient", |p| Gradients::<Laplace, f64>::new(&Laplace, p, &SIDES), &expected);
+    let kernels = Kernels::of(&Laplace, Outputs::POTENTIAL | Outputs::GRADIENT).unwrap();
+    check_expansion::<f64, _>("gradient", |p| EquivalentExpansion::new(&kernels, p, &SIDES), &expected);
 }
 
 #[test]
@@ -80,7 +90,8 @@ scalar_kernel!(Distance, 1, |r2| r2 * r2.rsqrt());
 fn volumes_carry_any_kernel() {
     fn check<F: Family, T: Scalar>(family: F, rate: f64, first: f64, floor: f64) {
         let expected = Expected { orders: (4..=8).collect(), rate, first, floor, homogeneous: true };
-        let of = |p| Values::<F, T>::new(&family, Lattice::volume(p), &SIDES);
+        let kernels = kernels(&family);
+        let of = |p| EquivalentExpansion::new(&kernels, Lattice::volume(p), &SIDES);
         check_expansion::<T, _>(family.name(), of, &expected);
     }
     check::<_, f64>(InverseSquare, 4.0, 5e-2, 1e-11);
@@ -91,7 +102,7 @@ fn volumes_carry_any_kernel() {
     // On a surface the error stalls.
     let cubes = [[0.5; 3], [2.5, 0.5, 0.5]].map(|center| Cube { center, side: 1.0 });
     let error = |lattice: Lattice| {
-        let x = Values::<InverseSquare, f64>::new(&InverseSquare, lattice, &[1.0]).unwrap();
+        let x = EquivalentExpansion::<f64>::new(&kernels(&InverseSquare), lattice, &[1.0]).unwrap();
         let source = [[0.3, 0.9, 0.5]];
         let mut row = vec![0.0; x.multipole_len()];
         x.p2m(cubes[0], fmm_traits::Cloud { xyz: &source, strengths: &[1.0] }, &mut row);
@@ -138,7 +149,8 @@ kernel_of_the_plane!(Bump, |r2, unit| (-(r2 * unit * unit) * V::splat(0.01)).exp
 fn the_plane() {
     fn check<F: Family, T: Scalar>(family: F, fill: Fill, orders: &[usize], rate: f64, first: f64, floor: f64) {
         let expected = Expected { orders: orders.to_vec(), rate, first, floor, homogeneous: false };
-        let of = |p| Values::<F, T>::new(&family, Lattice { order: p, fill, dim: 2 }, &SIDES);
+        let kernels = kernels(&family);
+        let of = |p| EquivalentExpansion::new(&kernels, Lattice { order: p, fill, dim: 2 }, &SIDES);
         check_expansion::<T, _>(family.name(), of, &expected);
     }
     check::<_, f64>(Log, Fill::Surface, &[4, 6, 8, 10, 12], 4.0, 1e-2, 1e-11);
@@ -156,7 +168,7 @@ fn stokes_with_pressure() {
 
 /// M2L through Fourier space equals the kernel between the surfaces, for every distant pair in a cube of 7³ boxes.
 fn fourier_is_dense<F: Family, T: Scalar>(family: F, p: usize, tolerance: f64) {
-    let x = Values::<F, T>::new(&family, p, &[0.5]).unwrap();
+    let x = EquivalentExpansion::<T>::new(&kernels(&family), p, &[0.5]).unwrap();
     let cube = |anchor: [i32; 3]| Cube { center: anchor.map(|i| 0.5 * i as f64), side: 0.5 };
     let from: Vec<T> = (0..x.multipole_len()).map(|i| T::of((7.3 * i as f64).sin())).collect();
     let convolution = Convolution::new::<F::Equivalent>(&x.operators(cube([0; 3])).params, p);
@@ -184,7 +196,7 @@ fn fourier_m2l_is_dense_m2l() {
 
 /// A multipole enters the local of a larger and of a smaller box: the field there is that of the sources.
 fn m2l_reaches_other_levels<F: Family>(family: F) {
-    let x = Values::<F, f64>::new(&family, 6, &SIDES).unwrap();
+    let x = EquivalentExpansion::<f64>::new(&kernels(&family), 6, &SIDES).unwrap();
     let large = Cube { center: [0.5, -0.25, 1.0], side: 2.0 };
     let small = Cube { center: [4.75, -1.0, 1.25], side: 0.5 };
     for (at, source) in [(large, small), (small, large)] {
@@ -269,7 +281,7 @@ fn shared_downward_operators_equal_separate_ones() {
     assert!((&a - &b).norm_max() < 1e-9 * a.norm_max());
     check_expansion::<f64, _>(
         "one_way",
-        |p| Values::<OneWay, f64>::new(&OneWay, p, &SIDES),
+        |p| EquivalentExpansion::new(&kernels(&OneWay), p, &SIDES),
         &Expected { orders: vec![3, 4, 5, 6], rate: 5.0, first: 5e-3, floor: 1e-12, homogeneous: true },
     );
 }
@@ -360,7 +372,7 @@ fn bad_orders_and_kernels_are_errors() {
     assert_eq!(error(Lattice::volume(13)), Error::Order { order: 13, min, max: lattice::MAX_VOLUME_ORDER });
     let nan = Operators::<f64>::build::<Yukawa>(&[f64::NAN], 4);
     assert!(matches!(nan, Err(Error::Numerical { .. })), "{nan:?}");
-    let no_sides = Values::<Laplace, f64>::new(&Laplace, 4, &[]).map(|_| ());
+    let no_sides = EquivalentExpansion::<f64>::new(&kernels(&Laplace), 4, &[]).map(|_| ());
     assert!(matches!(no_sides, Err(Error::Shape { array: "sides", found: 0, .. })), "{no_sides:?}");
 }
 
@@ -368,7 +380,7 @@ fn bad_orders_and_kernels_are_errors() {
 #[test]
 fn vanishing_kernels_have_rank_zero() {
     for kappa in [60.0, 200.0, 1e3, 1e6] {
-        let x = Values::<Yukawa, f32>::new(&Yukawa { kappa }, 4, &[1.0]).unwrap();
+        let x = EquivalentExpansion::<f32>::new(&kernels(&Yukawa { kappa }), 4, &[1.0]).unwrap();
         let cube = Cube { center: [0.5; 3], side: 1.0 };
         let finite = |row: &[f32]| row.iter().all(|v| v.is_finite());
         let operators = x.operators(cube);

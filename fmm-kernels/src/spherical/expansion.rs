@@ -5,13 +5,12 @@ use super::basis::Basis;
 use super::coaxial::Step;
 use super::direct::Direct;
 use super::gradient::Gradient;
-use super::layout::{Layout, derivatives, layout_of};
+use super::layout::{Layout, derivatives_of, layout};
 use super::rcr::Rcr;
 use super::shift::Shift;
 use super::truncation::{RADIUS, ROUNDING, Truncation, sphere};
 use super::{MAX_ORDER, MIN_ORDER};
-use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Member, Real};
-use std::marker::PhantomData;
+use fmm_traits::{Cloud, Cube, Error, Expansion, Kernels, Real};
 
 /// How M2M, M2L and L2L are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -49,9 +48,7 @@ pub struct SphericalOptions {
     pub theta: Option<f64>,
 }
 
-/// Spherical harmonics for a family whose far field is that of Laplace charges and dipoles. `S` is the kernel from the
-/// strengths to the requested values, `E` the kernel from charges to the same values (the two kernels of
-/// [`Family::visit`]).
+/// Spherical harmonics for the kernels of a plan whose far field is that of Laplace charges and dipoles.
 ///
 /// # Where it is valid
 ///
@@ -69,15 +66,14 @@ pub struct SphericalOptions {
 ///
 /// Values are those of the kernel, without the family's `scale`.
 #[derive(Debug)]
-pub struct SphericalExpansion<F: Family, T, S, E> {
+pub struct SphericalExpansion<T> {
     order: usize,
     truncation: Truncation,
-    params: Vec<f64>,
+    kernels: Kernels,
     layout: Layout,
     basis: Basis<T>,
     gradient: Gradient<T>,
     translations: Translations<T>,
-    kernels: PhantomData<(F, S, E)>,
 }
 
 #[derive(Debug)]
@@ -86,32 +82,33 @@ enum Translations<T> {
     Direct(Direct<T>),
 }
 
-impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
+impl<T: Real> SphericalExpansion<T> {
     /// The expansion of order `p`, p² coefficients: degrees 0 … p − 1.
     ///
     /// # Errors
-    /// Errors of [`Family::validate`]; [`Error::Order`]; [`Error::Unsupported`] for a family whose far field is not the
-    /// field of charges 1/r and dipoles.
-    pub fn new(family: &F, p: usize, options: SphericalOptions) -> Result<Self, Error> {
-        family.validate()?;
+    /// [`Error::Order`]; [`Error::Unsupported`] for a family whose far field is not the field of charges 1/r and dipoles.
+    pub fn new(kernels: &Kernels, p: usize, options: SphericalOptions) -> Result<Self, Error> {
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
-        let derivatives = derivatives::<E>();
-        let degrees = Member::of::<F::Source>().strength_degrees;
+        let derivatives = derivatives_of(kernels.far.values);
         Ok(SphericalExpansion {
             order: p,
             truncation: options.truncation,
-            params: family.parameters(),
-            layout: layout_of(family.name(), &degrees, &Member::of::<F::Equivalent>(), E::VALUES)?,
+            layout: layout(kernels)?,
+            kernels: kernels.clone(),
             basis: Basis::new(p + derivatives.max(1)),
             gradient: Gradient::new(p + derivatives.max(1)),
             translations: match options.translation {
                 Translation::Rcr | Translation::Domains => Translations::Rcr(Rcr::new(p)),
                 Translation::Direct => Translations::Direct(Direct::new(p)),
             },
-            kernels: PhantomData,
         })
+    }
+
+    /// Highest derivative among the values.
+    fn derivatives(&self) -> usize {
+        derivatives_of(self.kernels.far.values)
     }
 
     /// The order.
@@ -143,7 +140,7 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
         };
         let hat = T::of(at.side.recip());
         let mut r = vec![T::of(0.0); order * order];
-        for (&y, q) in sources.xyz.iter().zip(sources.strengths.chunks_exact(S::STRENGTHS)) {
+        for (&y, q) in sources.xyz.iter().zip(sources.strengths.chunks_exact(self.kernels.near.strengths)) {
             row(to_unit(at, y), &mut r);
             if let Some(k) = self.layout.charge {
                 add(q[k], &r, &mut moments.charge);
@@ -161,20 +158,21 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
         &self,
         at: Cube,
         first: &[T],
-        derive: impl Fn(usize, &[T]) -> Vec<T>,
-        row: impl Fn([f64; 3]) -> Vec<T>,
+        derive: &dyn Fn(usize, &[T]) -> Vec<T>,
+        row: &dyn Fn([f64; 3]) -> Vec<T>,
         targets: &[[f64; 3]],
         values: &mut [T],
     ) {
         let mut coefficients = vec![first.to_vec()];
-        if derivatives::<E>() > 0 {
+        if self.derivatives() > 0 {
             let gradients: Vec<Vec<T>> = (0..3).map(|a| derive(a, first)).collect();
             let second = |a: usize| (a..3).map(|b| derive(b, &gradients[a])).collect::<Vec<_>>();
-            let hessians = if derivatives::<E>() > 1 { (0..3).flat_map(second).collect() } else { Vec::new() };
+            let hessians = if self.derivatives() > 1 { (0..3).flat_map(second).collect() } else { Vec::new() };
             coefficients.extend(gradients.into_iter().chain(hessians));
         }
-        let factors: Vec<T> = (0..E::VALUES).map(|i| T::of(at.side.powi(E::value_degree(i)))).collect();
-        for (&x, values) in targets.iter().zip(values.chunks_exact_mut(E::VALUES)) {
+        let degrees = &self.kernels.far.value_degrees;
+        let factors: Vec<T> = degrees.iter().map(|&degree| T::of(at.side.powi(degree))).collect();
+        for (&x, values) in targets.iter().zip(values.chunks_exact_mut(degrees.len())) {
             let r = row(to_unit(at, x));
             for ((value, c), &factor) in values.iter_mut().zip(&coefficients).zip(&factors) {
                 *value += factor * c.iter().zip(&r).map(|(&c, &r)| c * r).sum::<T>();
@@ -199,7 +197,7 @@ fn to_unit(at: Cube, x: [f64; 3]) -> [f64; 3] {
     std::array::from_fn(|a| (x[a] - at.center[a]) / at.side)
 }
 
-impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansion<F, T, S, E> {
+impl<T: Real> Expansion<T> for SphericalExpansion<T> {
     fn multipole_len(&self) -> usize {
         self.order * self.order
     }
@@ -207,10 +205,10 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
         self.order * self.order
     }
     fn strengths(&self) -> usize {
-        S::STRENGTHS
+        self.kernels.near.strengths
     }
     fn values(&self) -> usize {
-        S::VALUES
+        self.kernels.near.values
     }
 
     fn p2m(&self, at: Cube, sources: Cloud<T>, multipole: &mut [T]) {
@@ -255,7 +253,7 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
             self.basis.regular(p, x.map(T::of), &mut r);
             r
         };
-        self.evaluate(at, local, derive, row, targets, values);
+        self.evaluate(at, local, &derive, &row, targets, values);
     }
 
     fn m2p(&self, source: Cube, multipole: &[T], targets: &[[f64; 3]], values: &mut [T]) {
@@ -265,17 +263,17 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
             self.gradient.raise(a, order, T::of(-1.0), c, &mut to);
             to
         };
-        let order = self.order + derivatives::<E>();
+        let order = self.order + self.derivatives();
         let row = |x: [f64; 3]| {
             let mut s = vec![T::of(0.0); order * order];
             self.basis.singular(order, x, &mut s);
             s
         };
-        self.evaluate(source, multipole, derive, row, targets, values);
+        self.evaluate(source, multipole, &derive, &row, targets, values);
     }
 
     fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]) {
-        crate::pairs::add::<S, T>(&self.params, sources, targets, same, values);
+        crate::pairs::add(&self.kernels, sources, targets, same, values);
     }
 
     fn admissible(&self, at: Cube, source: Cube) -> bool {

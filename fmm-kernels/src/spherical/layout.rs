@@ -1,7 +1,7 @@
 //! The strengths of sources and the values of targets, as spherical harmonics see them.
 
 use crate::Laplace;
-use fmm_traits::{Error, Kernel, Kernels, Member, record};
+use fmm_traits::{Error, Kernels, record};
 
 /// Where the charge and the dipole vector of a source lie among its strengths.
 #[derive(Clone, Copy, Debug)]
@@ -12,12 +12,7 @@ pub struct Layout {
     pub dipole: Option<usize>,
 }
 
-/// Highest derivative among the values of `E`: 0 (potential), 1 (gradient) or 2 (Hessian).
-pub fn derivatives<E: Kernel>() -> usize {
-    derivatives_of(E::VALUES)
-}
-
-/// [`derivatives`] of a kernel with so many values.
+/// Highest derivative among so many values of the far field: 0 (potential), 1 (gradient) or 2 (Hessian).
 pub fn derivatives_of(values: usize) -> usize {
     match values {
         1 => 0,
@@ -32,17 +27,9 @@ pub fn derivatives_of(values: usize) -> usize {
 /// [`Error::Unsupported`] if the far field is not that of charges 1/r and dipoles.
 pub fn layout(kernels: &Kernels) -> Result<Layout, Error> {
     let Kernels { name, near, far, members, .. } = kernels;
-    layout_of(name, &near.strength_degrees, &members.equivalent, far.values)
-}
-
-/// [`layout`] of the strengths of these degrees, for a far field of `equivalent` densities with so many `values`.
-///
-/// # Errors
-/// As [`layout`], with the `name` of the family.
-pub fn layout_of(name: &str, degrees: &[i32], equivalent: &Member, values: usize) -> Result<Layout, Error> {
     // The operations decide, so that a kernel 1/r of a user has this expansion too.
-    let harmonic = matches!(values, 1 | 4 | 10) && equivalent.tape() == record::<Laplace>();
-    match degrees {
+    let harmonic = matches!(far.values, 1 | 4 | 10) && members.equivalent.tape() == record::<Laplace>();
+    match near.strength_degrees[..] {
         [0] if harmonic => Ok(Layout { charge: Some(0), dipole: None }),
         [-1, -1, -1] if harmonic => Ok(Layout { charge: None, dipole: Some(0) }),
         [0, -1, -1, -1] if harmonic => Ok(Layout { charge: Some(0), dipole: Some(1) }),

@@ -122,7 +122,7 @@ mod tests {
     use super::super::{SphericalExpansion, SphericalOptions};
     use super::*;
     use crate::{Laplace, LaplaceMixed};
-    use fmm_traits::{Cloud, Cube, Expansion, Gradient as Grad, Hessian};
+    use fmm_traits::{Cloud, Cube, Expansion, Kernels, Outputs};
 
     const P: usize = 5;
     const BOX: Cube = Cube { center: [0.0; 3], side: 1.0 };
@@ -151,9 +151,8 @@ mod tests {
 
     #[test]
     fn sums_over_charges_and_dipoles_become_the_rows_of_the_expansion() {
-        type Mixed = <LaplaceMixed as fmm_traits::Family>::Source;
-        let expansion =
-            SphericalExpansion::<_, f64, Mixed, Laplace>::new(&LaplaceMixed, P, SphericalOptions::default()).unwrap();
+        let kernels = Kernels::of(&LaplaceMixed, Outputs::POTENTIAL).unwrap();
+        let expansion = SphericalExpansion::<f64>::new(&kernels, P, SphericalOptions::default()).unwrap();
         let layout = Layout { charge: Some(0), dipole: Some(1) };
         let strengths = [0.7, -1.1, 0.4, 2.0];
         for (kind, at) in [(Harmonics::Regular, NEAR), (Harmonics::Singular, FAR)] {
@@ -173,16 +172,18 @@ mod tests {
         }
     }
 
-    fn of_values<E: fmm_traits::Kernel>(derivatives: usize) {
-        let expansion = SphericalExpansion::<_, f64, E, E>::new(&Laplace, P, SphericalOptions::default()).unwrap();
+    fn of_values(derivatives: usize, outputs: Outputs) {
+        let kernels = Kernels::of(&Laplace, outputs).unwrap();
+        let expansion = SphericalExpansion::<f64>::new(&kernels, P, SphericalOptions::default()).unwrap();
         let row: Vec<f64> = (0..P * P).map(|i| (1.3 * i as f64 + 0.2).cos()).collect();
-        let mut expected = vec![0.0; E::VALUES];
+        let n = expansion.values();
+        let mut expected = vec![0.0; n];
         expansion.l2p(BOX, &row, &[NEAR], &mut expected);
         let (matrix, at) = (values(derivatives, P), harmonics(Harmonics::Regular, P, NEAR));
-        let coefficients = product(&matrix, 0..E::VALUES * P * P, &row);
+        let coefficients = product(&matrix, 0..n * P * P, &row);
         let places = (0..P).flat_map(|m| of_column(P, m));
-        let mut found = vec![0.0; E::VALUES];
-        for (place, all) in places.zip(coefficients.chunks_exact(E::VALUES)) {
+        let mut found = vec![0.0; n];
+        for (place, all) in places.zip(coefficients.chunks_exact(n)) {
             found.iter_mut().zip(all).for_each(|(to, c)| *to += c * at[place]);
         }
         close(&found, &expected);
@@ -190,8 +191,8 @@ mod tests {
 
     #[test]
     fn values_and_derivatives_are_those_of_the_expansion() {
-        of_values::<Laplace>(0);
-        of_values::<Grad<Laplace>>(1);
-        of_values::<Hessian<Laplace>>(2);
+        of_values(0, Outputs::POTENTIAL);
+        of_values(1, Outputs::POTENTIAL | Outputs::GRADIENT);
+        of_values(2, Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN);
     }
 }

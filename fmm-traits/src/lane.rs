@@ -86,6 +86,8 @@ pub trait SimdLane: Lane {
     type Scalar: Real;
     /// Number of scalars.
     const WIDTH: usize;
+    /// Whether [`inverse`](Self::inverse) has fewer digits with `ROUGH`. Otherwise both are the same code.
+    const ROUGH_INVERSES: bool = false;
     /// The scalar `x` in every element.
     fn broadcast(x: Self::Scalar) -> Self;
     /// Loads `WIDTH` consecutive scalars, aligned or not.

@@ -82,22 +82,8 @@ fn leaves_balance_near_and_far_field() {
 }
 
 #[test]
-fn costs_are_measured_for_a_case_at_a_time() {
-    // Costs of this machine, which the measured ones of the same case replace.
-    let mut model = CostModel { source: CostModel::fingerprint(), ..made_up(1.0, 50.0, 50.0) };
-    let old = model.cases[0].clone();
-    model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
-    assert_ne!(model.cases[0], old);
-    assert_eq!((model.source.clone(), model.cases.len()), (CostModel::fingerprint(), 1));
-    // `timing` tests the sizes of costs. Here they must only be valid costs of several orders.
-    let costs = &model.cases[0];
-    for rows in [&costs.equivalent, &costs.spherical] {
-        assert!(rows.len() > 1 && rows.is_sorted_by_key(|row| row.order), "{rows:?}");
-        assert!(rows.iter().all(|row| row.m2l > 0.0 && row.m2l.is_finite()), "{rows:?}");
-    }
-    assert!(costs.pair > 0.0 && costs.pair.is_finite(), "{costs:?}");
-    assert_eq!(described(Fmm::new(Laplace).cost_model(model.clone()), 5000).cost_model, CostModel::fingerprint());
-    let plane = model.measure(&Fmm::new(Harmonic2d));
+fn costs_of_the_plane_are_not_measured() {
+    let plane = made_up(1.0, 50.0, 50.0).measure(&Fmm::new(Harmonic2d));
     assert!(matches!(plane, Err(Error::Unsupported { .. })), "{plane:?}");
 }
 
@@ -158,8 +144,24 @@ fn the_command_keeps_costs_and_uses_those_of_this_machine() {
         json["plan"]["cost_model"].as_str().unwrap().to_string()
     };
     assert_eq!(used(""), "built-in");
-    let table = run("calibrate --outputs potential");
+    // Costs of this machine: those of the same case are measured again, others are kept.
     let path = folder.path().join("fmm/costs.json");
+    let mut old = CostModel { source: CostModel::fingerprint(), ..made_up(1.0, 50.0, 50.0) };
+    old.cases[0].outputs.pop();
+    let other = Costs { kernel: "stokes".into(), ..old.cases[0].clone() };
+    old.cases.push(other.clone());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, serde_json::to_string(&old).unwrap()).unwrap();
+    let table = run("calibrate --outputs potential");
+    let model: CostModel = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let [kept, costs] = &model.cases[..] else { panic!("{model:?}") };
+    assert!(*costs != old.cases[0] && *kept == other && model.source == old.source, "{model:?}");
+    // `timing` tests the sizes of costs. Here they must only be valid costs of several orders.
+    for rows in [&costs.equivalent, &costs.spherical] {
+        assert!(rows.len() > 1 && rows.is_sorted_by_key(|row| row.order), "{rows:?}");
+        assert!(rows.iter().all(|row| row.m2l > 0.0 && row.m2l.is_finite()), "{rows:?}");
+    }
+    assert!(costs.pair > 0.0 && costs.pair.is_finite(), "{costs:?}");
     assert!(table.contains(path.to_str().unwrap()) && table.contains("spherical"), "{table}");
     assert_eq!((used(""), used(" --costs built-in")), (CostModel::fingerprint(), "built-in".to_string()));
     assert_eq!(used(" --outputs potential,gradient"), "built-in");

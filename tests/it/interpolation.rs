@@ -81,7 +81,7 @@ fn every_kernel_of_the_catalog_keeps_the_tolerance() {
         let request = asked(catalog::kernel(name).unwrap()).self_interaction(SelfInteraction::Skip);
         for cloud in clouds {
             for tolerance in [1e-3, 1e-6] {
-                if in_turn(case, 7) {
+                if in_turn(case, 11) {
                     judge(&format!("{name} {}", cloud.name()), &request, &cloud.points(2500, 1), tolerance);
                 }
                 case += 1;

@@ -65,17 +65,11 @@ mod variants;
 mod own_kernel;
 
 use fmm::{Fmm, Kernel, Lane, Method, Outputs, Targets};
-use fmm_traits::testkit::clouds::CloudKind;
+use fmm_traits::testkit::{clouds::CloudKind, in_turn};
 
 /// Potential and gradient.
 fn both() -> Outputs {
     Outputs::POTENTIAL | Outputs::GRADIENT
-}
-
-/// Whether case `k` of a large table runs: one case in `parts`, so that every row and every column of the table has
-/// some, or all with the variable `FMM_EVERY_CASE` (CONTRIBUTING.md).
-fn in_turn(k: usize, parts: usize) -> bool {
-    k.is_multiple_of(parts) || std::env::var_os("FMM_EVERY_CASE").is_some()
 }
 
 /// A uniform cloud.

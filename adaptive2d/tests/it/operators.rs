@@ -7,7 +7,7 @@ use backend_cpu::pairwise::Pairwise;
 use fmm_kernels::Harmonic2d;
 use fmm_traits::dual::Dual;
 use fmm_traits::testkit::clouds::{Generator, normal_strengths};
-use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::testkit::{in_turn, plane::PlaneKind};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Lane};
 use proptest::prelude::*;
 
@@ -334,8 +334,8 @@ fn derivatives_of_a_pair_are_those_of_dual_numbers() {
 /// The whole method, one operator call an edge, against direct sums.
 #[test]
 fn the_plain_method_is_the_direct_sum() {
-    for kernel in PlaneKernel::all() {
-        for kind in PlaneKind::ALL {
+    for (k, kernel) in PlaneKernel::all().into_iter().enumerate() {
+        for (_, kind) in PlaneKind::ALL.into_iter().enumerate().filter(|(cloud, _)| in_turn(k + cloud, 3)) {
             let points = kind.points(1500, 4);
             let strengths = normal_strengths(points.len() / 2 * kernel.strengths(), 6);
             let options = PyramidOptions { population: 8.0, depth: None };

@@ -6,7 +6,7 @@ use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, PlanePairs, direct};
 use backend_cpu::pairwise::Pairwise;
 use fmm_kernels::{Harmonic2d, Laplace2d};
 use fmm_traits::testkit::clouds::normal_strengths;
-use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::testkit::{in_turn, plane::PlaneKind};
 use fmm_traits::{Cloud, Edges, Error, Expansion, Hierarchy, Lists, Stage};
 use std::sync::Arc;
 
@@ -72,9 +72,9 @@ fn difference(a: &[f64], b: &[f64], columns: usize) -> f64 {
 
 #[test]
 fn fast_stages_are_the_plain_ones() {
-    for kernel in PlanePairs::all() {
+    for (k, kernel) in PlanePairs::all().into_iter().enumerate() {
         for derivatives in 0..3 {
-            for kind in PlaneKind::ALL {
+            for (_, kind) in PlaneKind::ALL.into_iter().enumerate().filter(|(c, _)| in_turn(k + derivatives + c, 3)) {
                 for (n, order) in [(0, 3), (1, 3), (30, 1), (900, 17), (700, 60)] {
                     let case = Case::new(kind, n, kernel, order, derivatives);
                     let plain = case.plain();

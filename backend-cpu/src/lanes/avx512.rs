@@ -187,6 +187,7 @@ macro_rules! avx512 {
         impl SimdLane for $v {
             type Scalar = $t;
             const WIDTH: usize = $width;
+            const ROUGH_INVERSES: bool = true;
             #[inline(always)]
             fn broadcast(x: $t) -> Self {
                 // SAFETY: as for the operators.

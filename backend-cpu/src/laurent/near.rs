@@ -224,7 +224,7 @@ impl<K: Analytic, D: Kernel, const BOTH: bool> Pairs<'_, K, D, BOTH> {
     fn groups<S: Simd, const R: usize>(&mut self) -> usize {
         let mut i = 0;
         while i + R <= self.targets.at[0].len() {
-            if self.rough {
+            if const { S::F64::ROUGH_INVERSES } && self.rough {
                 self.rows::<S, R, true>(i);
             } else {
                 self.rows::<S, R, false>(i);

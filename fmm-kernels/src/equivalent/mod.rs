@@ -65,9 +65,9 @@ use fmm_traits::{Error, Members};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A working precision with dense linear algebra and fast Fourier transforms: f32 or f64. Its functions build
+/// A working precision with dense linear algebra: f32 or f64. Its functions build
 /// operators. They are compiled in this crate, and not again in each crate that plans.
-pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
+pub trait Scalar: fmm_traits::Real + faer::traits::RealField {
     /// [`Operators::build`] for a family without its type, or [`Operators::with_cutoff`].
     ///
     /// # Errors

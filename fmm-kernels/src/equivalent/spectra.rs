@@ -23,7 +23,7 @@ use super::lattice::{INNER, Lattice};
 use super::matrix::unit_strength;
 use super::symmetry::{Reflections, is_permutable};
 use fmm_traits::Member;
-use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
+use rustfft::{Fft, FftPlanner, num_complex::Complex};
 
 /// Number of offsets: all of {−3..3}³ that are not adjacent, i.e. not in {−1..1}³.
 pub const OFFSETS: usize = 316;
@@ -215,7 +215,7 @@ impl Image {
 
 /// The three-dimensional transform of a cube of `n`³ numbers, or the two-dimensional one of `n`² numbers. Each of the
 /// passes transforms the contiguous axis and then permutes the axes cyclically.
-pub(super) fn transform<T: FftNum>(fft: &dyn Fft<T>, n: usize, mut cube: Vec<Complex<T>>) -> Vec<Complex<T>> {
+pub(super) fn transform(fft: &dyn Fft<f64>, n: usize, mut cube: Vec<Complex<f64>>) -> Vec<Complex<f64>> {
     let mut rotated = cube.clone();
     let rows = cube.len() / n;
     for _ in 0..if rows == n { 2 } else { 3 } {

@@ -4,3 +4,9 @@ pub mod clouds;
 pub mod expansion;
 pub mod kernel;
 pub mod plane;
+
+/// Whether case `k` of a large table runs: one case in `parts`, so that every row and every column of the table has
+/// some, or all cases if the variable `FMM_EVERY_CASE` is set.
+pub fn in_turn(k: usize, parts: usize) -> bool {
+    k.is_multiple_of(parts) || std::env::var_os("FMM_EVERY_CASE").is_some()
+}

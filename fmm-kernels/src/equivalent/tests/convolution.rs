@@ -1,35 +1,32 @@
 //! M2L of one pair through Fourier space, with the spectra that batched implementations use. Tests compare it with the
 //! kernel between the surfaces.
 
-use super::super::Scalar;
 use super::super::spectra::{Grid, OFFSETS, for_each_spectrum, transform};
-use fmm_traits::{Kernel, Member};
+use fmm_traits::Member;
 use rustfft::{Fft, FftPlanner, num_complex::Complex};
 use std::sync::Arc;
 
 /// The spectra of a kernel, and the transforms.
-pub struct Convolution<T> {
+pub struct Convolution {
     grid: Grid,
     surface: Vec<usize>,
     values: usize,
     strengths: usize,
     /// `[offset][value][strength][frequency]`.
-    spectra: Vec<Complex<T>>,
-    forward: Arc<dyn Fft<T>>,
-    inverse: Arc<dyn Fft<T>>,
+    spectra: Vec<Complex<f64>>,
+    forward: Arc<dyn Fft<f64>>,
+    inverse: Arc<dyn Fft<f64>>,
 }
 
-impl<T: Scalar> Convolution<T> {
-    /// All spectra of the equivalent kernel `K` at order `p`.
-    pub fn new<K: Kernel>(params: &[f64], p: usize) -> Self {
+impl Convolution {
+    /// All spectra of an equivalent `kernel` at order `p`.
+    pub fn new(kernel: &Member, params: &[f64], p: usize) -> Self {
         let grid = Grid::new(p.into());
-        let (f, c, e) = (grid.frequencies(), K::VALUES, K::STRENGTHS);
-        let mut spectra = vec![Complex::new(T::of(0.0), T::of(0.0)); OFFSETS * c * e * f];
-        for_each_spectrum(&Member::of::<K>(), params, p.into(), &mut |o, a, b, spectrum| {
+        let (f, c, e) = (grid.frequencies(), kernel.values, kernel.strengths);
+        let mut spectra = vec![Complex::new(0.0, 0.0); OFFSETS * c * e * f];
+        for_each_spectrum(kernel, params, p.into(), &mut |o, a, b, spectrum| {
             let at = ((o * c + a) * e + b) * f;
-            for (to, from) in spectra[at..at + f].iter_mut().zip(spectrum) {
-                *to = Complex::new(T::of(from.re), T::of(from.im));
-            }
+            spectra[at..at + f].copy_from_slice(spectrum);
         });
         let mut planner = FftPlanner::new();
         let (forward, inverse) = (planner.plan_fft_forward(grid.side), planner.plan_fft_inverse(grid.side));
@@ -37,10 +34,10 @@ impl<T: Scalar> Convolution<T> {
     }
 
     /// `local` += check values from the density `multipole` at the offset with index `offset`.
-    pub fn apply(&self, offset: usize, multipole: &[T], local: &mut [T]) {
+    pub fn apply(&self, offset: usize, multipole: &[f64], local: &mut [f64]) {
         let (grid, n, half) = (self.grid, self.grid.side, self.grid.half());
-        let (f, points, zero) = (grid.frequencies(), self.surface.len(), Complex::new(T::of(0.0), T::of(0.0)));
-        let transformed: Vec<Vec<Complex<T>>> = (0..self.strengths)
+        let (f, points, zero) = (grid.frequencies(), self.surface.len(), Complex::new(0.0, 0.0));
+        let transformed: Vec<Vec<Complex<f64>>> = (0..self.strengths)
             .map(|b| {
                 let mut cube = vec![zero; grid.points()];
                 for (&g, &q) in self.surface.iter().zip(&multipole[b * points..]) {

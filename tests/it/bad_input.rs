@@ -84,7 +84,7 @@ fn tolerances_and_orders() {
     for order in [0, 2, 17, usize::MAX] {
         assert!(matches!(refused(Fmm::new(Laplace).order(order)), Error::Order { min: 3, max: 16, .. }));
     }
-    let x = uniform(1000, 1);
+    let x = uniform(600, 1);
     let dense = || Fmm::new(Laplace).method(Method::EquivalentDensities).ncrit(30);
     for (builder, at) in [
         (dense().outputs(both()).tolerance(1e-15), "gradient"),

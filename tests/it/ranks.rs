@@ -256,8 +256,8 @@ fn faster_ranks_get_more_work() {
 #[test]
 fn for_a_tolerance() {
     let ranks = equal(&[2, 3]);
-    let x = CloudKind::Plummer.points(6000, 3);
-    let (q, y) = (strengths(6000, 4), CloudKind::Uniform.points(1500, 9));
+    let x = CloudKind::Plummer.points(4000, 3);
+    let (q, y) = (strengths(4000, 4), CloudKind::Uniform.points(1500, 9));
     let base = Fmm::new(Laplace).outputs(both()).threads(1);
     for targets in [None, Some(&y[..])] {
         let cloud = Cloud { sources: &x, targets, strengths: &q };

@@ -1,7 +1,7 @@
 //! Transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i and their gradients with respect to y_j, for kernels with and without
 //! K(−r) = K(r)ᵀ. The oracle is a double loop over matrices that are written out here; gradients are central differences.
 
-use crate::{both, difference, strengths, uniform};
+use crate::{both, difference, in_turn, strengths, uniform};
 use fmm::{
     AnyFamily, Cuda, DeviceStream, Error, Fmm, Gravity, Harmonic2d, Lane, Laplace, LaplaceDipole, LaplaceMixed, Method,
     Outputs, Plan, Precision, SelfInteraction, Stokes, StokesPressure, Stresslet, Symbol, Targets, Traced, Yukawa,
@@ -153,13 +153,17 @@ fn check(plan: &Plan, k: Matrix, points: [&[f64]; 2], c: usize, tolerance: f64, 
 #[test]
 fn every_kernel_has_transposed_sums_with_gradients() {
     let (sources, targets) = (apart(1900, 1), apart(1500, 2).iter().map(|x| x + 0.038).collect::<Vec<_>>());
-    for (family, k) in families() {
+    for (turn, (family, k)) in families().into_iter().enumerate() {
         let c = k([0.1, 0.2, 0.3]).len();
-        for (method, tolerance) in [(Method::EquivalentDensities, 1e-6), (Method::Direct, 1e-7)] {
+        let methods = [(Method::EquivalentDensities, 1e-6), (Method::Direct, 1e-7)].into_iter().enumerate();
+        for (_, (method, tolerance)) in methods.filter(|(m, _)| in_turn(turn + m, 2)) {
             let what = format!("{family:?} {method:?}");
             let fmm = Fmm::new(family.clone()).method(method);
             let fmm = if method == Method::Direct { fmm } else { fmm.tolerance(tolerance) };
             check(&fmm.plan(&sources, &targets).unwrap(), k, [&targets, &sources], c, tolerance, &what);
+        }
+        if !in_turn(turn + 1, 2) {
+            continue;
         }
         let fmm = Fmm::new(family.clone()).method(Method::EquivalentDensities).tolerance(1e-5);
         let plan = fmm.plan(&sources, Targets::Sources).unwrap();

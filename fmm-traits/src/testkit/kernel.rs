@@ -179,11 +179,10 @@ impl Checked {
             let (r, s) = sample(k.strengths, pair);
             linearity(k, params, r, &s)?;
             derivatives(self, params, r, &s)?;
+            let all = [k, &self.gradient, &self.hessian];
+            all.into_iter().try_for_each(|kernel| dilation(kernel, params, r, &s))?;
             reciprocity(k, params, r)?;
-            for kernel in [k, &self.gradient, &self.hessian] {
-                dilation(kernel, params, r, &s)?;
-                precisions(kernel, params, r, &s)?;
-            }
+            all.into_iter().try_for_each(|kernel| precisions(kernel, params, r, &s))?;
         }
         Ok(())
     }

@@ -125,7 +125,7 @@ fn push<const N: usize>(op: Op, args: [u32; N]) -> u32 {
     push_all(op, std::array::from_fn(|i| args.get(i).copied().unwrap_or(0)))
 }
 
-/// A call for each operation of a kernel: inlined, each would be compiled as a search of the tape.
+/// Not inlined: otherwise a search of the tape would be compiled for each operation of a kernel.
 #[inline(never)]
 fn push_all(op: Op, args: [u32; 3]) -> u32 {
     RECORDER.with_borrow_mut(|r| r.push(op, args))

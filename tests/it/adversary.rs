@@ -172,7 +172,8 @@ impl Cloud {
         worst
     }
 
-    /// The faults of the plans by `method`, the first of which has the first tolerance or the second, by `turn`.
+    /// The faults of the plans by `method`. For `turn` 0 small leaves take the first tolerance and chosen leaves the second,
+    /// for `turn` 1 the other way round.
     fn faults(&self, turn: usize, method: Method) -> Vec<String> {
         let request = Fmm::new(Laplace).outputs(both());
         let exact = self.strengths().map(|q| direct(&request, &self.sources, self.targets(), &q));

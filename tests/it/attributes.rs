@@ -44,7 +44,7 @@ fn radii_of_stokeslets_keep_the_tolerance() {
         let (x, f) = (cloud.points(2500, 1), strengths(7500, 2));
         for (radius, tolerance) in [(1e-4, 1e-3), (1e-2, 1e-3), (1e-3, 1e-5)] {
             case += 1;
-            if !in_turn(case, 4) {
+            if !in_turn(case + 1, 4) {
                 continue;
             }
             let e = radii(2500, radius);

@@ -238,7 +238,7 @@ impl<K: Analytic, D: Kernel, const BOTH: bool> Pairs<'_, K, D, BOTH> {
     /// K(r): a strength of exponent n has the factor (−1)^n for −r, and every derivative has one more.
     ///
     /// The code has loops where `array::from_fn` and `map` would be shorter: these would be compiled again for each of
-    /// its 270 instances.
+    /// its 210 instances.
     #[inline(always)]
     fn rows<S: Simd, const R: usize, const ROUGH: bool>(&mut self, i: usize) {
         let zero = S::F64::splat(0.0);

@@ -72,7 +72,7 @@ fn is_emulated(device: &Device) -> bool {
 
 /// Whether case `k` of a table runs: all cases on a GPU, one in `parts` on the emulated GPU.
 fn in_turn(device: &Device, k: usize, parts: usize) -> bool {
-    k.is_multiple_of(parts) || !is_emulated(device)
+    fmm_traits::testkit::in_turn(k, parts) || !is_emulated(device)
 }
 
 /// Points on the device.

@@ -259,8 +259,8 @@ fn shares(device: &Device) {
     let ellipsoid = CloudKind::Ellipsoid;
     let check = |sum: &Sum, name: &str, ranks: &[usize], bits: bool| {
         let one = sum.on_one(device);
-        for (r, &ranks) in ranks.iter().enumerate() {
-            for (_, gathered) in [false, true].into_iter().enumerate().filter(|(g, _)| in_turn(device, r + g, 2)) {
+        for &ranks in ranks {
+            for (_, gathered) in [false, true].into_iter().enumerate().filter(|(g, _)| in_turn(device, ranks + g, 2)) {
                 let found = sum.on_ranks(device, ranks, Strategy::Frontier, How::Share { gathered });
                 let e = difference(&found, &one);
                 println!("    {name}, shares of {ranks} ranks: {e:.1e}");
@@ -284,7 +284,7 @@ fn shares(device: &Device) {
     check(&harmonics(false), "harmonics", &[2], false);
     let mut sum = harmonics(true);
     sum.settings.policy = Policy::Stencil119;
-    check(&sum, "119 translations", &[2], false);
+    check(&sum, "119 translations", &[3], false);
     // By messages that hold the numbers.
     let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, ellipsoid);
     let devices = &devices(device);

@@ -1,6 +1,6 @@
 //! Trees and lists against the CPU's, array by array.
 
-use crate::{Test, in_turn, is_emulated};
+use crate::{Test, in_turn};
 use backend_cuda::{Device, DeviceTree, Root, TreeOptions, uvwx};
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Lists, Tree};
@@ -83,7 +83,7 @@ fn clouds(device: &Device) {
 
 fn two_clouds(device: &Device) {
     let mut g = Generator::new(11);
-    for case in 0..if is_emulated(device) { 50 } else { 150 } {
+    for case in (0..150).filter(|case| in_turn(device, *case, 5)) {
         let mut cloud = |shift: f64, scale: f64| -> (CloudKind, Vec<f64>) {
             let kind = CloudKind::ALL[(g.bits() % 13) as usize];
             let n = (g.bits() % if case % 3 == 0 { 20 } else { 1500 }) as usize;

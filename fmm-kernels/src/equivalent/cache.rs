@@ -59,7 +59,7 @@ pub fn operators<T: Scalar>(
     let found = match stored {
         Some(operators) => Arc::new(operators),
         None => {
-            let built = Arc::new(Operators::of(family, &params, lattice, None)?);
+            let built = Arc::new(Operators::build(family, &params, lattice)?);
             if let Some(file) = &file {
                 // A cache that cannot be written costs time, not correctness.
                 let _ = write(file, &encode(&built, &key));

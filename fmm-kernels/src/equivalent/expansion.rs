@@ -11,7 +11,8 @@ use super::operators::{OperatorSet, Operators};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Kernels, Member};
 use std::sync::Arc;
 
-/// Equivalent densities for the kernels of a plan, also for kernels that are made at run time.
+/// Equivalent densities for the kernels of a plan, also for kernels that are made at run time. Attributes of sources have
+/// one value in far fields, that among the parameters.
 ///
 /// A multipole row holds upward check values until [`finish_multipole`](Expansion::finish_multipole) turns them into a
 /// density. Hatted net strengths ([`net`](super::net)) follow. A local row holds downward check values until

@@ -65,15 +65,9 @@ use fmm_traits::{Error, Members};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A working precision with dense linear algebra: f32 or f64. Its functions build
-/// operators. They are compiled in this crate, and not again in each crate that plans.
+/// A working precision with dense linear algebra: f32 or f64. Its function builds operators. It is compiled in this crate,
+/// and not again in each crate that plans.
 pub trait Scalar: fmm_traits::Real + faer::traits::RealField {
-    /// [`Operators::build`] for a family without its type, or [`Operators::with_cutoff`].
-    ///
-    /// # Errors
-    /// Errors of [`Operators::build`].
-    fn build(family: &Members, params: &[f64], lattice: Lattice, cutoff: Option<f64>)
-    -> Result<Operators<Self>, Error>;
     /// One level of [`OperatorSet::of`].
     ///
     /// # Errors
@@ -90,15 +84,6 @@ pub trait Scalar: fmm_traits::Real + faer::traits::RealField {
 macro_rules! scalar {
     ($type:ident) => {
         impl Scalar for $type {
-            #[inline(never)]
-            fn build(
-                family: &Members,
-                params: &[f64],
-                lattice: Lattice,
-                cutoff: Option<f64>,
-            ) -> Result<Operators<Self>, Error> {
-                Operators::of(family, params, lattice, cutoff)
-            }
             #[inline(never)]
             fn operators(
                 family: &Members,

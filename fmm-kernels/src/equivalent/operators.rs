@@ -5,7 +5,7 @@ use super::solve::{Cutoff, Decomposition};
 use super::symmetry::{Side, Symmetry};
 use super::{Lattice, Scalar, net};
 use faer::MatRef;
-use fmm_traits::{Error, Family, Member, Members};
+use fmm_traits::{Error, Member, Members};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -191,22 +191,14 @@ impl<T: Scalar> Half<T> {
 }
 
 impl<T: Scalar> Operators<T> {
-    /// Builds the operators of family `F` on a `lattice` for a unit box; `params` are the kernel
-    /// parameters *after* dilation to that box ([`unit_parameters`]).
+    /// Builds the operators of a `family` on a `lattice` for a unit box; `params` are the kernel parameters *after*
+    /// dilation to that box ([`Member::unit_parameters`]).
     ///
-    /// Errors: [`Error::Order`]; [`Error::Unsupported`] for a kernel that claims [`Kernel::RECIPROCAL`] wrongly;
-    /// [`Error::Numerical`] if the singular value decomposition fails, because kernel values are not finite.
-    pub fn build<F: Family>(params: &[f64], lattice: impl Into<Lattice>) -> Result<Self, Error> {
-        T::build(&Members::of::<F>(), params, lattice.into(), None)
-    }
-
-    /// [`build`](Self::build) with singular values below `cutoff` times the largest dropped.
-    pub fn with_cutoff<F: Family>(params: &[f64], lattice: impl Into<Lattice>, cutoff: f64) -> Result<Self, Error> {
-        T::build(&Members::of::<F>(), params, lattice.into(), Some(cutoff))
-    }
-
-    /// [`with_cutoff`](Self::with_cutoff) for a family without its type.
-    pub(super) fn of(family: &Members, params: &[f64], lattice: Lattice, cutoff: Option<f64>) -> Result<Self, Error> {
+    /// # Errors
+    /// [`Error::Order`]; [`Error::Unsupported`] for a kernel that is declared
+    /// [`RECIPROCAL`](fmm_traits::Kernel::RECIPROCAL) and is not; [`Error::Numerical`] if the singular value decomposition
+    /// fails, because kernel values are not finite.
+    pub fn build(family: &Members, params: &[f64], lattice: Lattice) -> Result<Self, Error> {
         let kernel = &family.equivalent;
         lattice.validate()?;
         if kernel.reciprocal && !kernel.reciprocal_at(params, [0.9, -1.3, 0.7]) {
@@ -217,7 +209,7 @@ impl<T: Scalar> Operators<T> {
         let child = |octant| in_child(&inner, octant);
         let (shared, _) = l2l_factor(kernel);
         let symmetry = Symmetry::of(kernel, params, lattice);
-        let rule = |downward| cutoff.map_or_else(|| Cutoff::of::<T>(kernel, params, lattice, downward), Cutoff::Fixed);
+        let rule = |downward| Cutoff::of::<T>(kernel, params, lattice, downward);
         let upward = Half::build(
             symmetry.clone(),
             &rule(false),

@@ -7,7 +7,7 @@ use super::*;
 use crate::{Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use convolution::Convolution;
 use fmm_traits::testkit::expansion::{Expected, SIDES, check_expansion, difference};
-use fmm_traits::{Cube, Error, Expansion, Family, Kernel, Kernels, Member, Outputs};
+use fmm_traits::{Cube, Error, Expansion, Family, Kernel, Kernels, Member, Outputs, Traced};
 
 /// The kernels of those `outputs` that a family has.
 fn kernels_of(family: &impl Family, outputs: &[Outputs]) -> Kernels {
@@ -84,6 +84,19 @@ macro_rules! scalar_kernel {
 }
 scalar_kernel!(InverseSquare, -2, |r2| r2.rsqrt() * r2.rsqrt());
 scalar_kernel!(Distance, 1, |r2| r2 * r2.rsqrt());
+
+fn operators<F: Family>(params: &[f64], lattice: Lattice) -> Result<Operators<f64>, Error> {
+    Operators::build(&Members::of::<F>(), params, lattice)
+}
+
+/// A kernel from text, with a length that operators must find in it.
+#[test]
+fn a_kernel_made_at_run_time() {
+    let kernels = Traced::expression("exp(-r/2)/r").unwrap().kernels(Outputs::POTENTIAL).unwrap();
+    let expected =
+        Expected { orders: vec![3, 4, 5, 6, 7, 8], rate: 5.0, first: 0.05, floor: 1e-12, homogeneous: false };
+    check_expansion::<f64, _>("text", |p| EquivalentExpansion::new(&kernels, p, &SIDES), &expected);
+}
 
 /// Kernels that solve no elliptic equation of second order need densities in the volume.
 #[test]
@@ -257,13 +270,14 @@ impl Kernel for Odd {
 
 #[test]
 fn a_kernel_that_is_not_reciprocal_must_say_so() {
-    assert!(matches!(Operators::<f64>::build::<Odd>(&[], 4), Err(Error::Unsupported { .. })));
+    let refused = operators::<Odd>(&[], Lattice::surface(4));
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
 }
 
 #[test]
 fn shared_downward_operators_equal_separate_ones() {
-    let (shared, separate) = (Operators::<f64>::build::<Laplace>(&[], 5), Operators::<f64>::build::<OneWay>(&[], 5));
-    let (shared, separate) = (shared.unwrap(), separate.unwrap());
+    let lattice = Lattice::surface(5);
+    let (shared, separate) = (operators::<Laplace>(&[], lattice).unwrap(), operators::<OneWay>(&[], lattice).unwrap());
     assert!(separate.bytes() > 3 * shared.bytes() / 2);
     let dense = [&shared, &separate].map(|o| (o.l2l_factor, Dense::of(o)));
     for octant in 0..8 {
@@ -323,7 +337,7 @@ impl Kernel for TwoOfThree {
 /// The blocks by parity together are the kernel between the surfaces. Solves reproduce check values.
 fn blocks_are_whole<F: Family>(family: F, lattice: Lattice) {
     let params = family.parameters();
-    let operators = Operators::<f64>::build::<F>(&params, lattice).unwrap();
+    let operators = operators::<F>(&params, lattice).unwrap();
     let dense = Dense::of(&operators);
     let (inner, outer) = (lattice.inner(), lattice.outer());
     let near = |a: &Matrix<f64>, b: &Matrix<f64>, what: &str| {
@@ -331,7 +345,7 @@ fn blocks_are_whole<F: Family>(family: F, lattice: Lattice) {
         assert!(d < 1e-13, "{} {lattice:?} {what}: {d:e}", family.name());
     };
     for octant in 0..8 {
-        let child = operators::in_child(&inner, octant);
+        let child = super::operators::in_child(&inner, octant);
         let up = matrix::kernel_matrix(&Member::of::<F::Equivalent>(), &params, &outer, &child, |_, j| {
             (F::Equivalent::strength_degree(j) as f64).exp2()
         });
@@ -365,12 +379,12 @@ fn blocks_by_parity_are_the_whole_operators() {
 
 #[test]
 fn bad_orders_and_kernels_are_errors() {
-    let error = |lattice: Lattice| Operators::<f64>::build::<Laplace>(&[], lattice).unwrap_err();
+    let error = |lattice: Lattice| operators::<Laplace>(&[], lattice).unwrap_err();
     let (min, max) = (lattice::MIN_ORDER, lattice::MAX_ORDER);
     assert_eq!(error(Lattice::surface(2)), Error::Order { order: 2, min, max });
     assert_eq!(error(Lattice::surface(99)), Error::Order { order: 99, min, max });
     assert_eq!(error(Lattice::volume(13)), Error::Order { order: 13, min, max: lattice::MAX_VOLUME_ORDER });
-    let nan = Operators::<f64>::build::<Yukawa>(&[f64::NAN], 4);
+    let nan = operators::<Yukawa>(&[f64::NAN], Lattice::surface(4));
     assert!(matches!(nan, Err(Error::Numerical { .. })), "{nan:?}");
     let no_sides = EquivalentExpansion::<f64>::new(&kernels(&Laplace), 4, &[]).map(|_| ());
     assert!(matches!(no_sides, Err(Error::Shape { array: "sides", found: 0, .. })), "{no_sides:?}");
@@ -380,6 +394,9 @@ fn bad_orders_and_kernels_are_errors() {
 #[test]
 fn vanishing_kernels_have_rank_zero() {
     for kappa in [60.0, 200.0, 1e3, 1e6] {
+        let mut value = [f32::NAN];
+        Yukawa::eval(&[kappa as f32], &[2.1f32, -0.4, 0.0], &[1.0], &mut value);
+        assert!((0.0..1e-20).contains(&value[0]), "kappa {kappa}: {value:?}");
         let x = EquivalentExpansion::<f32>::new(&kernels(&Yukawa { kappa }), 4, &[1.0]).unwrap();
         let cube = Cube { center: [0.5; 3], side: 1.0 };
         let finite = |row: &[f32]| row.iter().all(|v| v.is_finite());

@@ -86,7 +86,7 @@ impl<T: Real> SphericalExpansion<T> {
     /// The expansion of order `p`, p² coefficients: degrees 0 … p − 1.
     ///
     /// # Errors
-    /// [`Error::Order`]; [`Error::Unsupported`] for a family whose far field is not the field of charges 1/r and dipoles.
+    /// [`Error::Order`]; [`Error::Unsupported`] for kernels whose far field is not that of charges 1/r and dipoles.
     pub fn new(kernels: &Kernels, p: usize, options: SphericalOptions) -> Result<Self, Error> {
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });

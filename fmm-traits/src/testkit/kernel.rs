@@ -99,8 +99,7 @@ pub fn check_member<K: Kernel>(params: &[f64]) -> Result<(), String> {
 /// Values for parameters, r and strengths.
 type Values = fn(&[f64], [f64; 3], &[f64]) -> Vec<f64>;
 
-/// The functions and facts of a kernel. The checks get these instead of a type: they are then compiled once, and not for
-/// each kernel.
+/// The functions and facts of a kernel. The checks get these instead of a type, and so are compiled once for all kernels.
 struct Facts {
     name: &'static str,
     dim: usize,

@@ -63,8 +63,8 @@ def test_control_c_ends_a_sum(rng):
             plan.apply(np.ones(600_000))
     finally:
         signal.signal(signal.SIGINT, held)
-    # Seconds of processor, because other processes may be busy. The whole sum takes some minutes.
-    assert time.process_time() - start < 20
+    # Seconds of processor, because other processes may be busy. The whole sum takes some minutes, a part of it three seconds.
+    assert time.process_time() - start < 10
     small = fmm.Plan("laplace", rng.random((100, 3)))
     assert small.apply(np.ones(100)).potential.shape == (100,)
 

@@ -15,8 +15,9 @@ use fmm_families::Facts;
 use fmm_traits::{Error, Precision, Stage, StageSeconds, Targets};
 use std::time::Instant;
 
-/// Number of pairs in one part of a sum. Cancellation takes effect between parts.
-const PAIRS_PER_PART: usize = 1 << 32;
+/// Number of pairs of each thread in one part of a sum: some seconds, so that arranging the sources for each part, some ten
+/// nanoseconds a source, costs little. Cancellation takes effect between parts.
+const PAIRS_OF_A_THREAD: usize = 1 << 30;
 
 /// Number of targets at which the rounding error of direct sums is measured.
 const MEASURED_TARGETS: usize = 256;
@@ -161,7 +162,8 @@ impl Engine for Direct {
         let (start, targets) = (Instant::now(), self.n_targets());
         let (r, isa) = (&self.request, self.choice.isa);
         let Facts { dim, values, .. } = self.choice.facts;
-        let piece = (PAIRS_PER_PART / self.n_sources() / strengths.len()).max(1024);
+        let pairs = PAIRS_OF_A_THREAD.saturating_mul(rayon::current_num_threads());
+        let piece = (pairs / self.n_sources() / strengths.len()).max(1024);
         for first in (0..targets).step_by(piece) {
             watch(Stage::P2p.name(), first as f64 / targets as f64)?;
             let range = first..targets.min(first + piece);

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 impl Plan {
     /// The sums for `strengths` (N×s), in f32 or f64. The sums have the type of the strengths, whatever the
-    /// [precision](Fmm::precision) of the plan.
+    /// [precision](crate::Fmm::precision) of the plan.
     ///
     /// # Errors
     /// Strengths of wrong length, NaN or infinity in the strengths or in a sum, cancellation by the progress callback.

@@ -66,8 +66,8 @@ pub struct Cuda {
     /// Number of the device.
     pub device: usize,
     /// Bytes that arrays of this process may take on the device; `None`: all that are free. A plan that needs more for
-    /// all targets at once takes the targets in pieces, one after the other ([`Description::pieces`]
-    /// (crate::Description::pieces)), with the bits of a plan in one piece.
+    /// all targets at once takes the targets in pieces, one after the other
+    /// ([`Description::pieces`](crate::Description::pieces)), with the bits of a plan in one piece.
     pub memory: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! The asymmetric adaptive fast multipole method in two dimensions (Goude & Engblom 2012).
 //!
 //! [`pyramid`]: median splits, four children of equal population, every leaf on the last level.
-//! [`connect`]: the θ-criterion turns the pyramid into the edge lists of the framework.
+//! [`connect`](connect()): the θ-criterion turns the pyramid into the edge lists of the framework.
 //! [`laurent`]: the operators of an edge, one pair of boxes at a time. Execution over whole lists lives in the
 //! backends.
 

@@ -1,7 +1,7 @@
 //! Stages of the method on an NVIDIA GPU, compiled at run time for the device present.
 //!
 //! [`Device`] opens a GPU or says what is missing. The crate needs no CUDA to build or to start. [`Program`] is a
-//! source of `kernels/` with its options, compiled by NVRTC and cached under a full fingerprint. [`direct`] sums all
+//! source of `kernels/` with its options, compiled by NVRTC and cached under a full fingerprint. [`Direct`] sums all
 //! pairs of any kernel. [`build`] and [`uvwx`] make the tree and the lists of `fmm_tree` on the device, equal array by
 //! array.
 //!

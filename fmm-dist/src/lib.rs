@@ -7,7 +7,7 @@
 //!    the error of one becomes the error of all.
 //! 2. [`coarse`]: the upper boxes of the tree of all points, which every rank knows. Its leaves are shared out. `survey`
 //!    makes it.
-//! 3. [`place`]: points travel to the rank that owns their box, which builds its part of the tree.
+//! 3. [`place`](place()): points travel to the rank that owns their box, which builds its part of the tree.
 //! 4. [`local`]: the locally essential tree (Lashuk et al. 2009, §III-A), an ordinary tree with ghosts.
 //! 5. [`exchange`]: how multipoles of shared boxes are completed, in four ways.
 //! 6. [`thin`]: a small problem cut out of the tree of all ranks.

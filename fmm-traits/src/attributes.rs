@@ -44,7 +44,7 @@ pub struct Spread {
 
 impl Spread {
     /// The spread of the `values` e of attribute number `attribute`, with the power p for which interpolation in eᵖ
-    /// between [`TRIED_NODES`] nodes errs least. The kernel is compared at `distances`, each half of the one before.
+    /// between three nodes errs least. The kernel is compared at `distances`, each half of the one before.
     /// `None` if fields of one value serve all values: they are equal, or enter the kernel as a factor.
     pub fn of(kernels: &Kernels, attribute: usize, values: &[f64], distances: &[f64]) -> Option<Self> {
         let (low, high) = values.iter().fold((f64::INFINITY, -f64::INFINITY), |(a, b), &e| (a.min(e), b.max(e)));

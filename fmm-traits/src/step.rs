@@ -52,7 +52,7 @@ impl Stage {
     }
 }
 
-/// The part of an evaluation that one call of [`Schedule::run`] does.
+/// The part of an evaluation that one call of [`Schedule::run`](crate::Schedule::run) does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// A whole stage.

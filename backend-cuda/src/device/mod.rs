@@ -62,8 +62,8 @@ pub struct DeviceInfo {
     pub compiler: (i32, i32),
 }
 
-/// An opened GPU. Work is enqueued on one stream, in order. Between a [`fork`](Device::fork) and a
-/// [`join`](Device::join), a second stream takes work that may run beside the first. Cheap to clone.
+/// An opened GPU. Work is enqueued on one stream, in order. Between a `fork` and a
+/// `join`, a second stream takes work that may run beside the first. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device {
     inner: Arc<Inner>,

@@ -332,7 +332,7 @@ pub struct OperatorSet<T> {
 
 impl<T: Scalar> OperatorSet<T> {
     /// The operators of a `family` with parameters `params` on a `lattice`, for boxes of the sides `sides[level]`. They
-    /// come from the [`cache`] or are built. `disk` is a folder that keeps them between runs.
+    /// come from the [`cache`](super::cache) or are built. `disk` is a folder that keeps them between runs.
     ///
     /// # Errors
     /// Errors of [`Operators::build`].

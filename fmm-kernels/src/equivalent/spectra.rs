@@ -102,8 +102,8 @@ pub type Visit<'a> = &'a mut dyn FnMut(usize, usize, usize, &[Complex<f64>]);
 /// [`Grid::frequencies`] entries. Offsets come in no particular order. In the plane only the 40 offsets of its layer
 /// come.
 ///
-/// `kernel` takes densities to check values. Offsets that a symmetry of the kernel exchanges share one transform
-/// ([`images`]): with reflections and permutations of the axes (radial kernels) 16 of the 316 offsets are transformed,
+/// `kernel` takes densities to check values. Offsets that a symmetry of the kernel exchanges share one transform:
+/// with reflections and permutations of the axes (radial kernels) 16 of the 316 offsets are transformed,
 /// with reflections alone (kernels of vectors, anisotropic ones) 56, without symmetry all. If K(−r) = K(r)ᵀ, the
 /// opposite offset has the conjugate spectra, with values and strengths exchanged.
 pub fn for_each_spectrum(kernel: &Member, params: &[f64], lattice: Lattice, visit: Visit) {

@@ -15,8 +15,8 @@ use fmm_families::Facts;
 use fmm_traits::{Error, Precision, Stage, StageSeconds, Targets};
 use std::time::Instant;
 
-/// Number of pairs of each thread in one part of a sum: some seconds, so that arranging the sources for each part, some ten
-/// nanoseconds a source, costs little. Cancellation takes effect between parts.
+/// Number of pairs of each thread in one part of a sum: a few seconds. Cancellation takes effect between parts. Each part
+/// arranges the sources anew, so that shorter parts cost more.
 const PAIRS_OF_A_THREAD: usize = 1 << 30;
 
 /// Number of targets at which the rounding error of direct sums is measured.

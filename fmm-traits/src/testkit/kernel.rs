@@ -41,8 +41,8 @@
 //! ```
 
 use super::clouds::Generator;
-use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, gradient_by_dual, hessian_by_dual};
-use crate::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Real, Tape, Visitor, record};
+use crate::kernel::{MAX_PARAMETERS, gradient_by_dual, hessian_by_dual};
+use crate::{Family, Gradient, Hessian, Kernel, Member, OutputColumns, Outputs, Real, Tape, Visitor};
 
 /// Pairs tried per property.
 const PAIRS_PER_PROPERTY: u64 = 12;
@@ -99,46 +99,33 @@ pub fn check_member<K: Kernel>(params: &[f64]) -> Result<(), String> {
 /// Values for parameters, r and strengths.
 type Values = fn(&[f64], [f64; 3], &[f64]) -> Vec<f64>;
 
-/// The functions and facts of a kernel. The checks get these instead of a type, and so are compiled once for all kernels.
-struct Facts {
-    name: &'static str,
-    dim: usize,
-    values: usize,
-    strengths: usize,
-    singular: bool,
-    reciprocal: bool,
-    value_degree: fn(usize) -> i32,
-    strength_degree: fn(usize) -> i32,
-    unit_parameters: fn(&[f64], f64) -> Vec<f64>,
-    double: Values,
+/// A kernel as data, in f32 and as a tape too. The checks get this instead of a type, and so are compiled once for all
+/// kernels.
+struct Tried {
+    member: Member,
     single: Values,
-    record: fn() -> Tape,
+    tape: Tape,
 }
 
-impl Facts {
-    fn of<K: Kernel>() -> Facts {
-        Facts {
-            name: K::NAME,
-            dim: K::DIM,
-            values: K::VALUES,
-            strengths: K::STRENGTHS,
-            singular: K::SINGULAR,
-            reciprocal: K::RECIPROCAL,
-            value_degree: K::value_degree,
-            strength_degree: K::strength_degree,
-            unit_parameters: K::unit_parameters,
-            double: values::<K, f64>,
-            single: values::<K, f32>,
-            record: record::record::<K>,
-        }
+impl Tried {
+    fn of<K: Kernel>() -> Tried {
+        let member = Member::of::<K>();
+        Tried { tape: member.tape(), member, single: values::<K, f32> }
+    }
+
+    /// The values in f64.
+    fn double(&self, params: &[f64], r: [f64; 3], s: &[f64]) -> Vec<f64> {
+        let mut u = vec![0.0; self.member.values];
+        self.member.eval(params, &r, s, &mut u);
+        u
     }
 }
 
 /// A kernel with its derivatives, as it states them and by dual numbers.
 struct Checked {
-    kernel: Facts,
-    gradient: Facts,
-    hessian: Facts,
+    kernel: Tried,
+    gradient: Tried,
+    hessian: Tried,
     gradient_by_dual: Values,
     hessian_by_dual: Values,
 }
@@ -146,9 +133,9 @@ struct Checked {
 impl Checked {
     fn of<K: Kernel>() -> Checked {
         Checked {
-            kernel: Facts::of::<K>(),
-            gradient: Facts::of::<Gradient<K>>(),
-            hessian: Facts::of::<Hessian<K>>(),
+            kernel: Tried::of::<K>(),
+            gradient: Tried::of::<Gradient<K>>(),
+            hessian: Tried::of::<Hessian<K>>(),
             gradient_by_dual: |params, r, s| {
                 let mut out = vec![0.0; 4 * K::VALUES];
                 gradient_by_dual::<K, f64>(params, &r, s, &mut out);
@@ -164,18 +151,13 @@ impl Checked {
 
     fn check(&self, params: &[f64]) -> Result<(), String> {
         let k = &self.kernel;
-        for (what, count, most) in [
-            ("values", k.values, MAX_POTENTIALS),
-            ("strengths", k.strengths, MAX_STRENGTHS),
-            ("parameters", params.len(), MAX_PARAMETERS),
-        ] {
-            if count > most {
-                return Err(format!("{}: {count} {what}, at most {most} are supported", k.name));
-            }
+        if params.len() > MAX_PARAMETERS {
+            let (name, count) = (&k.member.name, params.len());
+            return Err(format!("{name}: {count} parameters, at most {MAX_PARAMETERS} are supported"));
         }
         coincident(self, params)?;
         for pair in 0..PAIRS_PER_PROPERTY {
-            let (r, s) = sample(k.strengths, pair);
+            let (r, s) = sample(k.member.strengths, pair);
             linearity(k, params, r, &s)?;
             derivatives(self, params, r, &s)?;
             let all = [k, &self.gradient, &self.hessian];
@@ -262,31 +244,31 @@ fn same(name: &str, what: &str, r: [f64; 3], got: &[f64], want: &[f64], toleranc
     Ok(())
 }
 
-fn linearity(k: &Facts, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
-    let mut sum = vec![0.0; k.values];
-    for j in 0..k.strengths {
-        let unit: Vec<f64> = (0..k.strengths).map(|k| if k == j { 1.0 } else { 0.0 }).collect();
-        let column = (k.double)(params, r, &unit);
+fn linearity(k: &Tried, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
+    let mut sum = vec![0.0; k.member.values];
+    for j in 0..k.member.strengths {
+        let unit: Vec<f64> = (0..k.member.strengths).map(|k| if k == j { 1.0 } else { 0.0 }).collect();
+        let column = k.double(params, r, &unit);
         sum.iter_mut().zip(column).for_each(|(u, c)| *u += s[j] * c);
     }
-    let found = (k.double)(params, r, s);
-    same(k.name, "linear in the strengths", r, &found, &sum, 1e-13 * (largest(&sum) + 1e-3))
+    let found = k.double(params, r, s);
+    same(&k.member.name, "linear in the strengths", r, &found, &sum, 1e-13 * (largest(&sum) + 1e-3))
 }
 
 fn derivatives(k: &Checked, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
-    let (n, name) = (k.kernel.values, k.kernel.name);
-    let own_gradient = (k.gradient.double)(params, r, s);
-    let own_hessian = (k.hessian.double)(params, r, s);
+    let (n, name) = (k.kernel.member.values, &k.kernel.member.name);
+    let own_gradient = k.gradient.double(params, r, s);
+    let own_hessian = k.hessian.double(params, r, s);
     let (gradient, hessian) = ((k.gradient_by_dual)(params, r, s), (k.hessian_by_dual)(params, r, s));
     same(name, "eval_gradient against dual numbers", r, &own_gradient, &gradient, 1e-13 * largest(&gradient))?;
     same(name, "eval_hessian against dual numbers", r, &own_hessian, &hessian, 1e-13 * largest(&hessian))?;
-    let value = (k.kernel.double)(params, r, s);
+    let value = k.kernel.double(params, r, s);
     same(name, "eval_gradient against eval", r, &own_gradient[..n], &value, 1e-13 * largest(&gradient))?;
 
     // Central differences: error (step²/6)·(third derivative) + rounding/step.
     let step = 1e-5;
-    for a in 0..k.kernel.dim {
-        let at = |t: f64| (k.gradient.double)(params, std::array::from_fn(|i| r[i] + if i == a { t } else { 0.0 }), s);
+    for a in 0..k.kernel.member.dim {
+        let at = |t: f64| k.gradient.double(params, std::array::from_fn(|i| r[i] + if i == a { t } else { 0.0 }), s);
         let (plus, minus) = (at(step), at(-step));
         let difference = |i: usize| (plus[i] - minus[i]) / (2.0 * step);
         let slope: Vec<f64> = (0..n).map(difference).collect();
@@ -303,44 +285,47 @@ fn derivatives(k: &Checked, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<()
 }
 
 /// Checks the rule of the module [`kernel`](crate::kernel).
-fn dilation(k: &Facts, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
+fn dilation(k: &Tried, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
     for h in [0.25f64, 3.0] {
-        let inside = (k.unit_parameters)(params, h);
-        let s_: Vec<f64> = s.iter().enumerate().map(|(j, x)| x * h.powi((k.strength_degree)(j))).collect();
-        let mut want = (k.double)(&inside, r, &s_);
-        want.iter_mut().enumerate().for_each(|(i, u)| *u *= h.powi((k.value_degree)(i)));
-        let got = (k.double)(params, r.map(|x| h * x), s);
-        same(k.name, &format!("dilation by {h}"), r, &got, &want, 1e-13 * largest(&want))?;
+        let inside = k.member.unit_parameters(params, h);
+        let s_: Vec<f64> = s.iter().enumerate().map(|(j, x)| x * h.powi(k.member.strength_degrees[j])).collect();
+        let mut want = k.double(&inside, r, &s_);
+        want.iter_mut().enumerate().for_each(|(i, u)| *u *= h.powi(k.member.value_degrees[i]));
+        let got = k.double(params, r.map(|x| h * x), s);
+        same(&k.member.name, &format!("dilation by {h}"), r, &got, &want, 1e-13 * largest(&want))?;
     }
     Ok(())
 }
 
-fn reciprocity(k: &Facts, params: &[f64], r: [f64; 3]) -> Result<(), String> {
-    if !k.reciprocal {
+fn reciprocity(k: &Tried, params: &[f64], r: [f64; 3]) -> Result<(), String> {
+    if !k.member.reciprocal {
         return Ok(());
     }
-    if k.values != k.strengths {
-        return Err(format!("{}: RECIPROCAL with {} strengths and {} values", k.name, k.strengths, k.values));
+    if k.member.values != k.member.strengths {
+        return Err(format!(
+            "{}: RECIPROCAL with {} strengths and {} values",
+            k.member.name, k.member.strengths, k.member.values
+        ));
     }
     let matrix = |r: [f64; 3]| -> Vec<Vec<f64>> {
-        let unit = |j: usize| (0..k.strengths).map(|k| if k == j { 1.0 } else { 0.0 }).collect::<Vec<_>>();
-        (0..k.strengths).map(|j| (k.double)(params, r, &unit(j))).collect()
+        let unit = |j: usize| (0..k.member.strengths).map(|k| if k == j { 1.0 } else { 0.0 }).collect::<Vec<_>>();
+        (0..k.member.strengths).map(|j| k.double(params, r, &unit(j))).collect()
     };
     let (forward, back) = (matrix(r), matrix(r.map(|x| -x)));
-    for j in 0..k.strengths {
-        let transposed: Vec<f64> = (0..k.values).map(|i| forward[i][j]).collect();
-        same(k.name, "K(−r) = K(r)ᵀ", r, &back[j], &transposed, 1e-13 * largest(&forward.concat()))?;
+    for j in 0..k.member.strengths {
+        let transposed: Vec<f64> = (0..k.member.values).map(|i| forward[i][j]).collect();
+        same(&k.member.name, "K(−r) = K(r)ᵀ", r, &back[j], &transposed, 1e-13 * largest(&forward.concat()))?;
     }
     Ok(())
 }
 
 /// Checks the values at r = 0: zero with all derivatives for a singular kernel, finite otherwise.
 fn coincident(k: &Checked, params: &[f64]) -> Result<(), String> {
-    let (zero, (_, s)) = ([0.0; 3], sample(k.kernel.strengths, 0));
-    let name = k.kernel.name;
-    for values in [k.hessian.double, k.hessian.single, k.gradient.double, k.gradient.single] {
-        let out = values(params, zero, &s);
-        if k.kernel.singular {
+    let (zero, (_, s)) = ([0.0; 3], sample(k.kernel.member.strengths, 0));
+    let name = &k.kernel.member.name;
+    let of = |k: &Tried| [k.double(params, zero, &s), (k.single)(params, zero, &s)];
+    for out in of(&k.hessian).into_iter().chain(of(&k.gradient)) {
+        if k.kernel.member.singular {
             same(name, "exactly 0 at r = 0 (singular)", zero, &out, &vec![0.0; out.len()], 0.0)?;
         } else if let Some(u) = out.iter().find(|u| !u.is_finite()) {
             return Err(format!("{name}: {u} at r = 0 though not singular"));
@@ -351,18 +336,18 @@ fn coincident(k: &Checked, params: &[f64]) -> Result<(), String> {
 
 /// Checks that the tape gives the values of the kernel in both precisions, and that f32 agrees with f64 to the rounding
 /// of f32.
-fn precisions(k: &Facts, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
+fn precisions(k: &Tried, params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
     fn taped<T: Real>(tape: &Tape, params: &[f64], r: [f64; 3], s: &[f64]) -> Vec<f64> {
         let of = |x: &[f64]| x.iter().map(|&x| T::of(x)).collect::<Vec<T>>();
         let mut u = vec![T::of(0.0); tape.values().len()];
         tape.evaluate(&of(params), &of(&r), &of(s), &mut u);
         u.into_iter().map(|x| x.f64()).collect()
     }
-    let (double, single, tape) = ((k.double)(params, r, s), (k.single)(params, r, s), (k.record)());
+    let (double, single, tape) = (k.double(params, r, s), (k.single)(params, r, s), &k.tape);
     let size = largest(&double);
-    same(k.name, "recorded tape in f64", r, &taped::<f64>(&tape, params, r, s), &double, 1e-13 * size)?;
-    same(k.name, "recorded tape in f32", r, &taped::<f32>(&tape, params, r, s), &single, 1e-4 * size)?;
-    same(k.name, "f32 against f64", r, &single, &double, 1e-4 * size)
+    same(&k.member.name, "recorded tape in f64", r, &taped::<f64>(tape, params, r, s), &double, 1e-13 * size)?;
+    same(&k.member.name, "recorded tape in f32", r, &taped::<f32>(tape, params, r, s), &single, 1e-4 * size)?;
+    same(&k.member.name, "f32 against f64", r, &single, &double, 1e-4 * size)
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@
 // Whether pairs within the leaf are tested for zero distances at once. In f64 with several values there are no
 // registers for a second loop without the test.
 #define TESTED (sizeof(REAL) == 8 && VALUES > 1)
+// Sources that a thread reads before it uses the first, so that it waits for memory once. Rows of many strengths would take
+// too many registers.
+#define AHEAD (STRENGTHS > 4 ? 1 : 2)
 // Distance in sides of the leaf below which a pair is summed again in f64. Coordinates of targets are at most 1/2 and
 // are rounded by 2^-25 at most, those of close sources too. At the distance CLOSE this changes the distance by at most
 // 2^-24 √3 / CLOSE = 1.3e-5 of itself, and by some 4e-6 in the mean. Larger values cost time
@@ -36,6 +39,11 @@
 // Written as in the kernels of inverse distances, so that the compiler computes it once.
 #define SQUARE(x, y, z) fmaf(x, x, fmaf(y, y, (z) * (z)))
 
+// A source in the caller's units.
+struct Wide {
+  double x[3], q[STRENGTHS];
+};
+
 #if FRAMED
 // The caller's arrays, and the frame of a leaf.
 struct Leaf {
@@ -44,6 +52,17 @@ struct Leaf {
   double center[3], scale;
 };
 
+// Whether source y can be closer than CLOSE to a target whose coordinates are at most `reach`.
+__device__ __forceinline__ bool beside(const Source& y, float reach) {
+  return fmaxf(fmaxf(fabsf(y.v[0]), fabsf(y.v[1])), fabsf(y.v[2])) < reach + CLOSE;
+}
+
+// The sources base … base + 31 of a tile that can be close, as bits.
+__device__ __forceinline__ u32 beside_from(u32 base, const Source* tile, u32 filled, float reach) {
+  const u32 j = base + lane_id();
+  return __ballot_sync(~0u, j < filled && beside(tile[j], reach));
+}
+
 // Corrects the sums of targets first … end - 1 over a tile for close pairs. For each source closer than CLOSE, the pair
 // in f64 is added and the pair in f32 is subtracted. The pair in f32 is computed a second time here, so a difference in
 // rounding to the pair that the loop added remains. Closer than TINY the pair in f32 is too wrong to be subtracted:
@@ -51,7 +70,7 @@ struct Leaf {
 // result says that targets first + 32k … have the whole sum of the tile, and that the caller drops its sums in f32. The
 // function is not inlined, so that this rare work takes no registers from the loops. One thread per target.
 __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32 first, u32 end, const Source* tile,
-                                        const u32* place, u32 filled, double* values) {
+                                        const u32* place, u32 filled, float reach, double* values) {
   REAL params[PARAMETERS];
   for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)leaf.level[k];
   const double* factors = leaf.level + LEVEL_HEAD;
@@ -63,27 +82,31 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
     for (bool whole = all;; whole = true) {
       bool tiny = false;
       for (int k = 0; k < VALUES; ++k) sum[k] = 0;
-      for (u32 j = 0; j < filled && i < end && !tiny; ++j) {
-        const u64 from = place[j];
-        if (from == own + i) continue;
-        const Source y = tile[j];
-        REAL d[3];
-        for (int a = 0; a < 3; ++a) d[a] = (REAL)((x[a] - leaf.center[a]) * leaf.scale) - y.v[a];
-        const REAL square = SQUARE(d[0], d[1], d[2]);
-        if (!whole && square >= CLOSE * CLOSE) continue;
-        double exact[3], q[STRENGTHS], u[VALUES];
-        for (int a = 0; a < 3; ++a) exact[a] = (x[a] - leaf.source_xyz[a * leaf.sources + from]) * leaf.scale;
-        for (int c = 0; c < STRENGTHS; ++c) q[c] = leaf.strengths[from * STRENGTHS + c] * factors[c];
-        exact_pair(leaf.level, exact[0], exact[1], exact[2], q, u);
-        for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
-        if (whole) continue;
-        // At a distance of zero in f32 both computations have the same value.
-        tiny = square > 0 && square < TINY * TINY;
-        REAL fast[VALUES];
-        guarded_pair(params, d[0], d[1], d[2], y.v + 3, fast);
-        for (int k = 0; k < VALUES; ++k) {
-          sum[k] -= fast[k];
-          tiny = tiny || !finite(fast[k]);
+      for (u32 base = 0; base < filled; base += THREADS) {
+        u32 left = whole ? ~0u >> (THREADS - min(filled - base, THREADS)) : beside_from(base, tile, filled, reach);
+        for (; left; left &= left - 1) {
+          const u32 j = base + __ffs(left) - 1;
+          const u64 from = place[j];
+          if (from == own + i || i >= end || tiny) continue;
+          const Source y = tile[j];
+          REAL d[3];
+          for (int a = 0; a < 3; ++a) d[a] = (REAL)((x[a] - leaf.center[a]) * leaf.scale) - y.v[a];
+          const REAL square = SQUARE(d[0], d[1], d[2]);
+          if (!whole && square >= CLOSE * CLOSE) continue;
+          double exact[3], q[STRENGTHS], u[VALUES];
+          for (int a = 0; a < 3; ++a) exact[a] = (x[a] - leaf.source_xyz[a * leaf.sources + from]) * leaf.scale;
+          for (int c = 0; c < STRENGTHS; ++c) q[c] = leaf.strengths[from * STRENGTHS + c] * factors[c];
+          exact_pair(leaf.level, exact[0], exact[1], exact[2], q, u);
+          for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
+          if (whole) continue;
+          // At a distance of zero in f32 both computations have the same value.
+          tiny = square > 0 && square < TINY * TINY;
+          REAL fast[VALUES];
+          guarded_pair(params, d[0], d[1], d[2], y.v + 3, fast);
+          for (int k = 0; k < VALUES; ++k) {
+            sum[k] -= fast[k];
+            tiny = tiny || !finite(fast[k]);
+          }
         }
       }
       if (whole) complete |= 1u << (at - first) / THREADS;
@@ -139,23 +162,52 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int n = 0; n < EACH; ++n)
       for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + target(n)] - center[a]) * scale);
+#if FRAMED
+    // The largest coordinate of a target of the group. Few sources of other leaves are within CLOSE of the cube that it
+    // bounds. Those few are compared with the targets when they are put into the tile, the sources of the leaf itself in
+    // the loop over them, and all others never.
+    REAL reach = 0;
+#pragma unroll
+    for (int n = 0; n < EACH; ++n)
+      for (int a = 0; a < 3; ++a) reach = fmaxf(reach, fabsf(x[n][a]));
+#pragma unroll
+    for (int d = 1; d < THREADS; d *= 2) reach = fmaxf(reach, __shfl_xor_sync(~0u, reach, d));
+    // The square of the smallest distance of a pair of the tile that can be close, without self pairs.
+    REAL nearest = 1;
+    auto see = [&](REAL x, REAL y, REAL z) { nearest = fminf(nearest, SQUARE(x, y, z)); };
+#else
+    auto see = [](REAL, REAL, REAL) {};
+#endif
 
     // The points of the leaf itself: their first slot in the tile, their number, and which target the first is.
     u32 own_slot = 0, own_count = 0, own_begin = 0;
     auto put = [&](u32 begin, u32 count, u32 filled) {
-      for (u32 j = threadIdx.x; j < count; j += THREADS) {
-        Source y = {};
-        for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
-        for (int c = 0; c < STRENGTHS; ++c)
-          y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
-        tile[filled + j] = y;
-#if FRAMED
-        place[filled + j] = begin + j;
-#endif
-      }
       // As positions of targets, of which those of the leaf are one range.
-      if (begin < (u64)own + range.y && (u64)own + range.x < begin + count)
-        own_begin = begin - own, own_slot = filled, own_count = count;
+      const bool itself = begin < (u64)own + range.y && (u64)own + range.x < begin + count;
+      if (itself) own_begin = begin - own, own_slot = filled, own_count = count;
+      auto read = [&](u32 j) {
+        const u64 from = begin + j;
+        Wide y;
+        for (int a = 0; a < 3; ++a) y.x[a] = source_xyz[a * sources + from];
+        for (int c = 0; c < STRENGTHS; ++c) y.q[c] = strengths[from * STRENGTHS + c];
+        return y;
+      };
+      read_ahead<AHEAD>(count, read, [&](u32 j, const Wide& wide) {
+        Source y = {};
+        for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((wide.x[a] - center[a]) * scale);
+        for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = (REAL)(wide.q[c] * factors[c]);
+        if (j < count) tile[filled + j] = y;
+#if FRAMED
+        if (j < count) place[filled + j] = begin + j;
+        u32 left = itself ? 0 : __ballot_sync(~0u, j < count && beside(y, reach));
+        for (; left; left &= left - 1) {
+          REAL at[3];
+          for (int a = 0; a < 3; ++a) at[a] = __shfl_sync(~0u, y.v[a], __ffs(left) - 1);
+#pragma unroll
+          for (int n = 0; n < EACH; ++n) see(x[n][0] - at[0], x[n][1] - at[1], x[n][2] - at[2]);
+        }
+#endif
+      });
     };
     for_tiles(starts[b], starts[b + 1], [&](u64 e) { return sources_of(t, row[e]); }, put, [&](u32 filled) {
       // Levels of care about zero distances. 0: no pair is tested. 1: pairs within the leaf are tested. 2: all pairs
@@ -163,13 +215,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       // the leaf, a target skips itself by a distance of 1 and strength 0.
       for (u32 care = TESTED;; care = care == 0 && own_count > 0 ? 1 : max(care + 1, 2)) {
         REAL part[EACH][VALUES] = {};
-#if FRAMED
-        // The square of the smallest distance of a pair, without self pairs.
-        REAL nearest = 1;
-        auto see = [&](REAL x, REAL y, REAL z) { nearest = fminf(nearest, SQUARE(x, y, z)); };
-#else
-        auto see = [](REAL, REAL, REAL) {};
-#endif
         for (u32 piece = 0; piece < 3 && care < 3; ++piece) {
           const u32 from = piece == 0 ? 0 : piece == 1 ? own_slot : own_slot + own_count;
           const u32 to = piece == 0 ? own_slot : piece == 1 ? own_slot + own_count : filled;
@@ -215,7 +260,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 REAL u[VALUES];
                 const REAL d[3] = {x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2]};
                 bare_pair(params, d[0], d[1], d[2], y.v + 3, u);
-                see(d[0], d[1], d[2]);
 #pragma unroll
                 for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
               }
@@ -227,8 +271,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         u32 complete = 0;
 #if FRAMED
         if (care == 3 || __any_sync(~0u, nearest < CLOSE * CLOSE))
-          complete =
-              sum_exactly(leaf, care == 3, own, first, min(first + EACH * LANES, range.y), tile, place, filled, values);
+          complete = sum_exactly(leaf, care == 3, own, first, min(first + EACH * LANES, range.y), tile, place, filled,
+                                 reach, values);
 #endif
         for_kept(part, slice, [&](int n, int k, double mine) {
           const u32 of = (n * SPLIT + slice) * LANES + lane;
@@ -237,6 +281,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         break;
       }
       own_slot = own_count = own_begin = 0;
+#if FRAMED
+      nearest = 1;
+#endif
     });
     add_kept<EACH>(sum, first, range.y, level + LEVEL_HEAD + STRENGTHS, values);
   });

@@ -25,6 +25,11 @@ struct alignas(16) Source {
 #endif
 #include "shared/group.cuh"
 
+// A source in the caller's units.
+struct Wide {
+  double x, y, strengths[STRENGTHS];
+};
+
 #if FRAMED
 struct Point {
   float x, y, rest_x, rest_y;
@@ -92,9 +97,14 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
     }
     auto sources = [&](u64 e) { return points_of(p.source_start, near.row[e] - first_leaf); };
     auto put = [&](u32 begin, u32 count, u32 filled) {
-      for (u32 j = threadIdx.x; j < count; j += THREADS) {
+      auto read = [&](u32 j) {
         const u64 from = begin + j;
-        const Point y = framed((near.source_x[from] - center.x) * inverse, (near.source_y[from] - center.y) * inverse);
+        Wide s = {near.source_x[from], near.source_y[from]};
+        for (int c = 0; c < STRENGTHS; ++c) s.strengths[c] = near.strengths[from * STRENGTHS + c];
+        return s;
+      };
+      read_ahead<2>(count, read, [&](u32 j, const Wide& wide) {
+        const Point y = framed((wide.x - center.x) * inverse, (wide.y - center.y) * inverse);
         Source s;
         s.x = y.x, s.y = y.y;
 #if FRAMED
@@ -102,10 +112,9 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
 #endif
         // A pole is a length times a value.
 #pragma unroll
-        for (int c = 0; c < STRENGTHS; ++c)
-          s.strengths[c] = (REAL)(near.strengths[from * STRENGTHS + c] * (c < CHARGES ? 1 : inverse));
-        tile[filled + j] = s;
-      }
+        for (int c = 0; c < STRENGTHS; ++c) s.strengths[c] = (REAL)(wide.strengths[c] * (c < CHARGES ? 1 : inverse));
+        if (j < count) tile[filled + j] = s;
+      });
     };
     for_tiles(near.starts[k], near.starts[k + 1], sources, put, [&](u32 filled) {
       REAL part[EACH][VALUES] = {};

@@ -40,6 +40,20 @@ __device__ __forceinline__ void for_groups(uint2 range, Work work) {
   }
 }
 
+// Calls use(j, read(j)) for j = 0, 1, … count - 1, one number per thread. A thread reads N numbers before it uses the
+// first, so that it waits for memory once. The warp stays together: use(j, …) is also called for some j >= count, with
+// what was read for the last number.
+template <int N, class Read, class Use>
+__device__ __forceinline__ void read_ahead(u32 count, Read read, Use use) {
+  for (u32 base = 0; base < count; base += N * THREADS) {
+    decltype(read(0u)) found[N];
+#pragma unroll
+    for (int h = 0; h < N; ++h) found[h] = read(min(base + h * THREADS + threadIdx.x, count - 1));
+#pragma unroll
+    for (int h = 0; h < N; ++h) use(base + h * THREADS + threadIdx.x, found[h]);
+  }
+}
+
 // Calls work(number of sources in the tile) for the sources of the edges e … end - 1, tile by tile. A tile may hold
 // sources of several boxes, so that all tiles but the last are full. sources(e): the positions of the sources of an
 // edge. put(first position, count, filled): copies `count` sources into the tile behind the `filled` that are there.

@@ -207,49 +207,72 @@ fn transfers(device: &Device) {
     }
 }
 
+/// Points each of which has a neighbour at this distance: uniform points of the unit cube with neighbours in any
+/// direction, or, `across` the middle planes of the unit cube, on both sides of a plane.
+fn pairs_at(distance: f64, n: usize, across: bool) -> Vec<f64> {
+    let (mut points, directions) = (CloudKind::Uniform.points(n, 6), normal_strengths(3 * n, 8));
+    if across {
+        points.iter_mut().for_each(|x| *x = 0.1 + 0.8 * *x);
+    }
+    for i in (0..n).step_by(2) {
+        let step = &directions[3 * i..3 * i + 3];
+        let length = step.iter().map(|x| x * x).sum::<f64>().sqrt();
+        for a in 0..3 {
+            let step = distance * step[a] / length;
+            if across && a == i / 2 % 3 {
+                points[3 * i + a] = 0.5 - 0.5 * step;
+            }
+            points[3 * (i + 1) + a] = points[3 * i + a] + step;
+        }
+    }
+    points
+}
+
 /// Errors of the near field in f32 against sums in f64, at clouds whose points lie far closer than the side of a leaf.
 fn close_pairs(device: &Device) {
-    let n = 4000;
-    let outputs = Outputs::POTENTIAL | Outputs::GRADIENT;
-    let mut clouds: Vec<(String, Vec<f64>)> =
-        CloudKind::ALL.into_iter().map(|kind| (format!("{kind:?}"), kind.points(n, 5))).collect();
+    let (n, outputs) = (4000, Outputs::POTENTIAL | Outputs::GRADIENT);
+    let unit = Root::Given([0.0; 3], 1.0);
+    let mut clouds: Vec<(String, Vec<f64>, Root, usize)> =
+        CloudKind::ALL.into_iter().map(|kind| (format!("{kind:?}"), kind.points(n, 5), Root::Smallest, n)).collect();
     let distances = (-1..13).map(|k| 10f64.powi(-k)).chain([3e-9, 1.5e-8, 4e-8, 2e-7, 1e-20]);
     for distance in distances {
-        // Each point has a neighbour at this distance of the side, in any direction.
-        let (mut points, directions) = (CloudKind::Uniform.points(n, 6), normal_strengths(3 * n, 8));
-        for i in (0..n).step_by(2) {
-            let step = &directions[3 * i..3 * i + 3];
-            let length = step.iter().map(|x| x * x).sum::<f64>().sqrt();
-            for a in 0..3 {
-                points[3 * (i + 1) + a] = points[3 * i + a] + distance * step[a] / length;
-            }
+        clouds.push((format!("pairs at {distance:e}"), pairs_at(distance, n, false), Root::Smallest, n));
+        if distance < 0.1 {
+            // Eight leaves that touch, and pairs of points of two leaves.
+            clouds.push((format!("pairs across at {distance:e}"), pairs_at(distance, n, true), unit, n - 1));
         }
-        clouds.push((format!("pairs at {distance:e}"), points));
     }
-    for (name, points) in clouds {
+    for (name, points, root, ncrit) in clouds {
         // Some clouds have fewer points.
         let n = points.len() / 3;
-        // All pairs are near: the root is the only box.
-        let tree = tree_of(device, &points, n);
-        let lists = uvwx(&tree, &ListOptions::default()).unwrap();
-        let mut plan = Plan::<f32, f32>::new(&Laplace, outputs, 4, None, tree, lists).unwrap();
-        let q = normal_strengths(n, 7);
-        let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
-        let (v, columns) = crate::direct::<f64, _>(device, &Laplace, outputs, &points, &q, Targets::Sources).unwrap();
-        let width = u.len() / n;
-        for c in &columns {
-            let (mut error, mut size) = (0.0, 0.0);
-            for i in 0..n {
-                for &k in &c.columns {
-                    error += (u[i * width + k] - v[i * width + k]).powi(2);
-                    size += v[i * width + k].powi(2);
+        // As targets of their own, points meet themselves, and no target is a source.
+        for own in [false, true] {
+            let targets = if own { Targets::Points(&points) } else { Targets::Sources };
+            let at = own.then(|| crate::send(device, &points));
+            let what = format!("{name}{}", if own { ", targets of their own" } else { "" });
+            let options = TreeOptions { ncrit: ncrit.min(n), min_side: 0.0, root };
+            let tree = build(device, &crate::send(device, &points), at.as_ref(), &options).unwrap();
+            // All pairs are near.
+            let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+            let mut plan = Plan::<f32, f32>::new(&Laplace, outputs, 4, None, tree, lists).unwrap();
+            let q = normal_strengths(n, 7);
+            let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+            let (v, columns) = crate::direct::<f64, _>(device, &Laplace, outputs, &points, &q, targets).unwrap();
+            let width = u.len() / n;
+            for c in &columns {
+                let (mut error, mut size) = (0.0, 0.0);
+                for i in 0..n {
+                    for &k in &c.columns {
+                        error += (u[i * width + k] - v[i * width + k]).powi(2);
+                        size += v[i * width + k].powi(2);
+                    }
                 }
+                // All sums are zero if all points are one.
+                let error = if error == 0.0 { 0.0 } else { (error / size).sqrt() };
+                println!("{what}, {}: {error:.1e}", c.output.names()[0]);
+                let most = if c.output == Outputs::POTENTIAL { 2e-6 } else { 1e-5 };
+                assert!(error <= most, "{what}: {error}");
             }
-            // All sums are zero if all points are one.
-            let error = if error == 0.0 { 0.0 } else { (error / size).sqrt() };
-            println!("{name} {}: {error:.1e}", c.output.names()[0]);
-            let most = if c.output == Outputs::POTENTIAL { 2e-6 } else { 1e-5 };
-            assert!(error <= most, "{name}: {error}");
         }
     }
 }

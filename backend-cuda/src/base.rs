@@ -47,6 +47,7 @@ impl Near {
     pub fn new<N: Real>(device: &Device, kernels: &Kernels, units: Units, single: bool) -> Result<Self, Error> {
         let kernel = &kernels.near;
         let framed = N::NAME == "f32";
+        let groups = Groups::near::<N>(kernel);
         Ok(Near {
             arrange: device.fixed("arrange", programs::arrange)?,
             p2p: device.load(&programs::p2p_program::<N>(kernel))?,
@@ -55,8 +56,8 @@ impl Near {
             attributes: kernel.attributes.len(),
             values: kernel.value_degrees.clone(),
             framed,
-            group: Groups::near::<N>(kernel.values).targets(),
-            grain: Groups::near::<N>(kernel.values).grain(),
+            group: groups.targets(),
+            grain: groups.grain(),
             single: single || framed,
             include_self: kernels.include_self,
         })

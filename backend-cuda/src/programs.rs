@@ -5,6 +5,7 @@ use crate::direct::Shape;
 use crate::plane;
 use crate::shares::programs::{joint, share_points, shares};
 use fmm_kernels::equivalent::{Fill, Lattice};
+use fmm_traits::tape::Op;
 use fmm_traits::{Member, Real, kernel::MAX_POTENTIALS};
 
 /// `float` or `double`.
@@ -84,16 +85,21 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// The groups of P2P for kernels with this many values. More blocks at a time were faster than more targets per
-    /// thread.
-    pub fn near<T: Real>(values: usize) -> Groups {
-        let (split, most, blocks) = match (T::NAME, values) {
-            ("f32", 1) => (4, 6, 28),
-            ("f32", 2..=4) => (4, 6, 20),
-            ("f32", 5..=12) => (4, 3, 12),
-            (_, 1) => (4, 6, 16),
-            (_, 2..=4) => (2, 2, 20),
-            ("f64", 5..=12) => (4, 2, 8),
+    /// The groups of P2P. A leaf of 60 points is one group or two. Functions such as an exponential take so many registers
+    /// in f64 that more targets per thread would spill.
+    pub fn near<T: Real>(kernel: &Member) -> Groups {
+        use Op::{BesselK0, BesselK1, Cos, Erf, Exp, Ln, Sin};
+        let function = |op| matches!(op, Exp | Ln | Sin | Cos | Erf | BesselK0 | BesselK1);
+        let (split, most, blocks) = match (T::NAME, kernel.values, kernel.tape().any(function)) {
+            ("f32", 1, _) => (4, 8, 28),
+            ("f32", 2..=4, _) => (2, 4, 20),
+            ("f32", 5..=12, false) => (4, 4, 14),
+            ("f32", 5..=12, true) => (4, 3, 12),
+            ("f64", 1, false) => (4, 6, 16),
+            ("f64", 1, true) | ("f64", 2..=4, false) => (4, 4, 20),
+            ("f64", 2..=4, true) => (2, 2, 20),
+            ("f64", 5..=12, false) => (4, 3, 10),
+            ("f64", 5..=12, true) => (4, 2, 8),
             _ => (4, 1, 8),
         };
         Groups { split, most, blocks }
@@ -101,12 +107,15 @@ impl Groups {
 
     /// The groups of L2P and M2P. Their sources are densities, which need no conversion.
     pub fn far<T: Real>(values: usize) -> Groups {
-        match (T::NAME, values) {
-            ("f32", 1..=4) => Groups { split: 2, most: 4, blocks: 16 },
-            ("f64", 1) => Groups { split: 2, most: 4, blocks: 14 },
-            ("f64", 2..=4) => Groups { split: 2, most: 2, blocks: 16 },
-            _ => Groups::near::<T>(values),
-        }
+        let (split, most, blocks) = match (T::NAME, values) {
+            ("f32", 1..=4) => (2, 4, 16),
+            ("f32", 5..=12) => (4, 3, 12),
+            ("f64", 1) => (2, 4, 14),
+            ("f64", 2..=4) => (2, 2, 16),
+            ("f64", 5..=12) => (4, 2, 8),
+            _ => (4, 1, 8),
+        };
+        Groups { split, most, blocks }
     }
 
     /// The groups of L2P and M2P by harmonics. In L2P no threads share a target, because they cannot share the
@@ -133,8 +142,8 @@ impl Groups {
     /// The groups of P2P in the plane. 48 targets of a leaf fill a warp with three targets per thread.
     pub fn plane<T: Real>(values: usize) -> Groups {
         match (T::NAME, values) {
-            ("f32", 1..=2) => Groups { split: 2, most: 4, blocks: 24 },
-            ("f32", _) => Groups { split: 2, most: 3, blocks: 18 },
+            ("f32", 1..=2) => Groups { split: 2, most: 4, blocks: 28 },
+            ("f32", _) => Groups { split: 2, most: 4, blocks: 18 },
             (_, 1..=2) => Groups { split: 2, most: 4, blocks: 20 },
             _ => Groups { split: 2, most: 3, blocks: 16 },
         }
@@ -268,7 +277,7 @@ pub fn rcr_program<T: Real>(order: usize, shape: RcrShape) -> Program {
 /// `exact_pair`.
 pub fn p2p_program<T: Real>(kernel: &Member) -> Program {
     let framed = T::NAME == "f32";
-    let mut definitions = Groups::near::<T>(kernel.values).definitions(MAX_TILE_BYTES);
+    let mut definitions = Groups::near::<T>(kernel).definitions(MAX_TILE_BYTES);
     definitions.push(("FRAMED", usize::from(framed)));
     let mut functions = pairs::<T>(kernel);
     if framed {

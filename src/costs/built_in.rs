@@ -169,7 +169,8 @@ pub(super) const PLANE_ON_CORES: PlaneCosts = PlaneCosts { pair: 0.6, point: [10
 pub(super) const PLANE_ON_A_DEVICE: PlaneCosts = PlaneCosts { pair: 1e-3, point: [0.012, 0.56], evaluation: 2e5 };
 
 /// Costs of the Laplace potential and gradient on a GPU, in f64 and in f32: what `fmm calibrate --backend cuda` measured
-/// on one NVIDIA H200 (`runs/2026-11-25-h200/costs.json`). Direct sums are in f64 for either precision.
+/// on one NVIDIA H200 (`costs-f64.json` and `costs-f32.json` of `runs/2026-11-27-h200`). Direct sums are in f64 for either
+/// precision.
 pub(super) fn device_costs(precision: Precision) -> Costs {
     let table = match precision {
         Precision::F64 => &DEVICE_F64,
@@ -192,36 +193,36 @@ struct DeviceTable {
     spherical: &'static [[f64; 4]],
 }
 const DEVICE_F64: DeviceTable = DeviceTable {
-    fixed: [0.00154, 0.704, 0.0013, 480000.0],
+    fixed: [0.00146, 0.519, 0.00131, 434000.0],
     equivalent: &[
-        [4.0, 0.386, 6.94, 0.0929],
-        [6.0, 0.606, 19.9, 0.322],
-        [8.0, 0.962, 49.3, 0.754],
-        [10.0, 1.41, 105.0, 1.66],
+        [4.0, 0.373, 6.81, 0.0934],
+        [6.0, 0.601, 19.4, 0.323],
+        [8.0, 0.95, 48.4, 0.755],
+        [10.0, 1.37, 104.0, 1.66],
     ],
     spherical: &[
-        [4.0, 0.157, 2.29, 0.0916],
-        [8.0, 0.253, 4.34, 0.279],
-        [12.0, 0.47, 12.3, 1.67],
-        [16.0, 0.758, 21.1, 3.71],
-        [24.0, 1.43, 91.8, 20.3],
+        [4.0, 0.153, 2.38, 0.0918],
+        [8.0, 0.253, 4.41, 0.279],
+        [12.0, 0.539, 14.8, 1.18],
+        [16.0, 0.757, 21.0, 3.67],
+        [24.0, 1.3, 96.3, 20.2],
     ],
 };
 const DEVICE_F32: DeviceTable = DeviceTable {
-    fixed: [0.000833, 0.225, 0.0013, 379000.0],
+    fixed: [0.000701, 0.278, 0.00129, 407000.0],
     equivalent: &[
-        [4.0, 0.303, 6.25, 0.0662],
-        [6.0, 0.445, 17.0, 0.242],
-        [8.0, 0.667, 38.7, 0.576],
-        [10.0, 1.01, 72.1, 1.23],
+        [4.0, 0.3, 6.35, 0.0663],
+        [6.0, 0.447, 17.1, 0.242],
+        [8.0, 0.674, 38.8, 0.576],
+        [10.0, 1.01, 72.7, 1.23],
     ],
     spherical: &[
-        [4.0, 0.144, 2.48, 0.0645],
-        [8.0, 0.21, 4.41, 0.174],
-        [12.0, 0.398, 9.62, 0.562],
+        [4.0, 0.141, 2.58, 0.0645],
+        [8.0, 0.208, 4.51, 0.174],
+        [12.0, 0.4, 9.53, 0.56],
         // Rotations are unrolled up to order 12.
         [13.0, 0.43, 11.5, 1.7],
-        [16.0, 0.538, 18.5, 4.12],
-        [24.0, 1.19, 48.0, 11.6],
+        [16.0, 0.536, 18.5, 4.11],
+        [24.0, 1.18, 48.2, 11.6],
     ],
 };

@@ -8,7 +8,7 @@
 #include "shared/source.cuh"
 #include "shared/group.cuh"
 
-// Densities that a thread reads before it uses the first. In f32 one was faster.
+// Densities that a thread reads before it uses the first. In f32, reading one is faster.
 #define AHEAD (sizeof(REAL) == 8 ? 2 : 1)
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
 

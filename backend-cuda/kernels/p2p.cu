@@ -52,15 +52,15 @@ struct Leaf {
   double center[3], scale;
 };
 
-// Whether source y can be closer than CLOSE to a target whose coordinates are at most `reach`.
-__device__ __forceinline__ bool beside(const Source& y, float reach) {
+// Whether source y can be closer than CLOSE to a target whose coordinates are at most `reach` in size.
+__device__ __forceinline__ bool may_be_close(const Source& y, float reach) {
   return fmaxf(fmaxf(fabsf(y.v[0]), fabsf(y.v[1])), fabsf(y.v[2])) < reach + CLOSE;
 }
 
-// The sources base … base + 31 of a tile that can be close, as bits.
-__device__ __forceinline__ u32 beside_from(u32 base, const Source* tile, u32 filled, float reach) {
+// Which of the 32 sources of a tile from `base` on can be close, as bits.
+__device__ __forceinline__ u32 those_close(u32 base, const Source* tile, u32 filled, float reach) {
   const u32 j = base + lane_id();
-  return __ballot_sync(~0u, j < filled && beside(tile[j], reach));
+  return __ballot_sync(~0u, j < filled && may_be_close(tile[j], reach));
 }
 
 // Corrects the sums of targets first … end - 1 over a tile for close pairs. For each source closer than CLOSE, the pair
@@ -83,7 +83,7 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
       bool tiny = false;
       for (int k = 0; k < VALUES; ++k) sum[k] = 0;
       for (u32 base = 0; base < filled; base += THREADS) {
-        u32 left = whole ? ~0u >> (THREADS - min(filled - base, THREADS)) : beside_from(base, tile, filled, reach);
+        u32 left = whole ? ~0u >> (THREADS - min(filled - base, THREADS)) : those_close(base, tile, filled, reach);
         for (; left; left &= left - 1) {
           const u32 j = base + __ffs(left) - 1;
           const u64 from = place[j];
@@ -163,9 +163,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int n = 0; n < EACH; ++n)
       for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + target(n)] - center[a]) * scale);
 #if FRAMED
-    // The largest coordinate of a target of the group. Few sources of other leaves are within CLOSE of the cube that it
-    // bounds. Those few are compared with the targets when they are put into the tile, the sources of the leaf itself in
-    // the loop over them, and all others never.
+    // The largest size of a coordinate of the group's targets. Few sources are within CLOSE of the cube that it bounds.
+    // Those that are targets of the leaf are compared with the group in the loop over them, the others when they are put
+    // into the tile.
     REAL reach = 0;
 #pragma unroll
     for (int n = 0; n < EACH; ++n)
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (j < count) tile[filled + j] = y;
 #if FRAMED
         if (j < count) place[filled + j] = begin + j;
-        u32 left = itself ? 0 : __ballot_sync(~0u, j < count && beside(y, reach));
+        u32 left = itself ? 0 : __ballot_sync(~0u, j < count && may_be_close(y, reach));
         for (; left; left &= left - 1) {
           REAL at[3];
           for (int a = 0; a < 3; ++a) at[a] = __shfl_sync(~0u, y.v[a], __ffs(left) - 1);

@@ -85,12 +85,10 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// The groups of P2P. A leaf of 60 points is one group or two. Functions such as an exponential take so many registers
-    /// in f64 that more targets per thread would spill.
+    /// The groups of P2P. In f32 with up to four values a leaf of 60 points is one group. Functions such as an exponential
+    /// take registers, so that threads have fewer targets.
     pub fn near<T: Real>(kernel: &Member) -> Groups {
-        use Op::{BesselK0, BesselK1, Cos, Erf, Exp, Ln, Sin};
-        let function = |op| matches!(op, Exp | Ln | Sin | Cos | Erf | BesselK0 | BesselK1);
-        let (split, most, blocks) = match (T::NAME, kernel.values, kernel.tape().any(function)) {
+        let (split, most, blocks) = match (T::NAME, kernel.values, kernel.tape().any(Op::is_function)) {
             ("f32", 1, _) => (4, 8, 28),
             ("f32", 2..=4, _) => (2, 4, 20),
             ("f32", 5..=12, false) => (4, 4, 14),
@@ -139,7 +137,7 @@ impl Groups {
         }
     }
 
-    /// The groups of P2P in the plane. 48 targets of a leaf fill a warp with three targets per thread.
+    /// The groups of P2P in the plane, where leaves have some 48 targets.
     pub fn plane<T: Real>(values: usize) -> Groups {
         match (T::NAME, values) {
             ("f32", 1..=2) => Groups { split: 2, most: 4, blocks: 28 },

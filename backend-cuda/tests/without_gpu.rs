@@ -240,7 +240,6 @@ fn compile_without_spilling(name: &str, program: &Program) {
     let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}\n{}", program.source)).log;
     // A few bytes are spilled outside the pair loop, where registers would cost a block a multiprocessor;
     // and 40 values in f64 are more than there are registers.
-    // The near field is faster with more blocks at a time, also where a larger kernel then spills some.
     let allowed = match name {
         _ if name.contains("(40 values) in f64") => 1024,
         // Registers are saved around the call that sums close pairs in f64, once for each number of targets per thread.

@@ -40,9 +40,9 @@ __device__ __forceinline__ void for_groups(uint2 range, Work work) {
   }
 }
 
-// Calls use(j, read(j)) for j = 0, 1, … count - 1, one number per thread. A thread reads N numbers before it uses the
-// first, so that it waits for memory once. The warp stays together: use(j, …) is also called for some j >= count, with
-// what was read for the last number.
+// Calls use(j, read(j)) for each index j below `count`; neighbouring threads have neighbouring indices. A thread makes N
+// reads before the first use, so that it waits for memory once. All threads call `use` equally often: some with an index
+// of `count` or more and what was read for the last, which `use` must ignore.
 template <int N, class Read, class Use>
 __device__ __forceinline__ void read_ahead(u32 count, Read read, Use use) {
   for (u32 base = 0; base < count; base += N * THREADS) {

@@ -103,6 +103,11 @@ impl Op {
     pub fn commutes(self) -> bool {
         matches!(self, Op::Add | Op::Mul | Op::Fma | Op::Eq | Op::And | Op::Or)
     }
+    /// Whether this is a function of one number other than a root. Some processors call a library for it.
+    pub fn is_function(self) -> bool {
+        use Op::*;
+        matches!(self, Exp | Ln | Sin | Cos | Erf | BesselK0 | BesselK1)
+    }
     /// Whether the result is true or false.
     pub fn is_mask(self) -> bool {
         matches!(self, Op::Lt | Op::Le | Op::Eq | Op::And | Op::Or | Op::Not)

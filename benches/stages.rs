@@ -1,6 +1,6 @@
 //! Whole evaluations and their stages at 100 000 points, on one thread.
 //!
-//! `cargo bench` runs all benchmarks, `cargo bench -- m2l` runs one. A stage is timed inside whole evaluations, with
+//! `cargo bench -p fmm-benches` runs all benchmarks, `cargo bench -p fmm-benches -- m2l` runs one. A stage is timed inside whole evaluations, with
 //! the clock that `fmm run` reports. So the caches are in the same state as in real runs.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};

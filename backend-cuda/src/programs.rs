@@ -85,8 +85,8 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// The groups of P2P. In f32 with up to four values a leaf of 60 points is one group. Functions such as an exponential
-    /// take registers, so that threads have fewer targets.
+    /// The groups of P2P. In f32 with up to four values a leaf of 60 points is one group. Functions such as an exponential,
+    /// and many strengths, take registers, so that threads have fewer targets.
     pub fn near<T: Real>(kernel: &Member) -> Groups {
         let (split, most, blocks) = match (T::NAME, kernel.values, kernel.tape().any(Op::is_function)) {
             ("f32", 1, _) => (4, 8, 28),
@@ -94,8 +94,9 @@ impl Groups {
             ("f32", 5..=12, false) => (4, 4, 14),
             ("f32", 5..=12, true) => (4, 3, 12),
             ("f64", 1, false) => (4, 6, 16),
-            ("f64", 1, true) | ("f64", 2..=4, false) => (4, 4, 20),
-            ("f64", 2..=4, true) => (2, 2, 20),
+            ("f64", 1, true) => (4, 4, 20),
+            ("f64", 2..=4, false) if kernel.strengths <= 4 => (4, 4, 20),
+            ("f64", 2..=4, _) => (2, 2, 20),
             ("f64", 5..=12, false) => (4, 3, 10),
             ("f64", 5..=12, true) => (4, 2, 8),
             _ => (4, 1, 8),

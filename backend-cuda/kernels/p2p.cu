@@ -26,8 +26,8 @@
 // Whether pairs within the leaf are tested for zero distances at once. In f64 with several values there are no
 // registers for a second loop without the test.
 #define TESTED (sizeof(REAL) == 8 && VALUES > 1)
-// Sources that a thread reads before it uses the first, so that it waits for memory once. Rows of many strengths would take
-// too many registers.
+// Sources that a thread reads before it uses the first, so that it waits for memory once. Rows of many strengths would
+// take too many registers.
 #define AHEAD (STRENGTHS > 4 ? 1 : 2)
 // Distance in sides of the leaf below which a pair is summed again in f64. Coordinates of targets are at most 1/2 and
 // are rounded by 2^-25 at most, those of close sources too. At the distance CLOSE this changes the distance by at most

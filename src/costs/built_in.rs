@@ -220,7 +220,7 @@ const DEVICE_F32: DeviceTable = DeviceTable {
         [4.0, 0.141, 2.58, 0.0645],
         [8.0, 0.208, 4.51, 0.174],
         [12.0, 0.4, 9.53, 0.56],
-        // Rotations are unrolled up to order 12. `fmm calibrate` leaves this order out; it is older.
+        // Rotations are unrolled up to order 12. `fmm calibrate` does not measure this row.
         [13.0, 0.43, 11.5, 1.7],
         [16.0, 0.536, 18.5, 4.11],
         [24.0, 1.18, 48.2, 11.6],

@@ -17,7 +17,7 @@
 //! the other one is close. Both points are those of the saddlepoint approximation of Barndorff-Nielsen (*Biometrika* 73
 //! (1986) 307–322). The upper 99.5 % point of an error needs only the first two moments ([`Modes::above`]).
 
-use faer::{Mat, Side};
+use nalgebra::{DMatrix, SymmetricEigen};
 
 /// Upper 99.5 % point of a normal variable, in standard deviations. An error exceeds its upper point in one of 200
 /// sets.
@@ -26,6 +26,8 @@ const ERROR_POINT: f64 = 2.576;
 /// smallest norm count as cancellation, and the bound does not cover them. If one mode dominates, each further digit of
 /// this probability would make the bound ten times as large.
 const NORM_POINT: f64 = 2.054;
+/// Steps of an eigenvalue decomposition; fewer than a hundred are usual.
+const MAX_EIGEN_STEPS: usize = 10_000;
 
 /// What the rows of several sets tell of the eigenvalues λ.
 #[derive(Clone, Debug)]
@@ -43,12 +45,12 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// Estimates from the rows √w u of several sets, one row per set. `None` for fewer than two sets, and if the sums
-    /// vanish.
+    /// Estimates from the rows √w u of several sets, one row per set. `None` for fewer than two sets, if the sums
+    /// vanish, and if the eigenvalues do not converge.
     pub fn of(rows: &[Vec<f64>]) -> Option<Modes> {
         let sets = rows.len();
         let dot = |s: usize, t: usize| rows[s].iter().zip(&rows[t]).map(|(a, b)| a * b).sum::<f64>();
-        let gram = Mat::from_fn(sets, sets, dot);
+        let gram = DMatrix::from_fn(sets, sets, dot);
         let (mut pairs, mut triples) = ([0.0; 2], [0.0; 2]);
         for s in 0..sets {
             for t in 0..s {
@@ -64,12 +66,15 @@ impl Modes {
         let third = if triples[1] > 0.0 { triples[0] / triples[1] } else { 0.0 };
         let trace = (0..sets).map(|s| gram[(s, s)]).sum::<f64>();
         let normal = second > 0.0 && second <= 1.0 + 1e-9 && third.is_finite() && trace.is_finite();
-        let of_gram = || gram.self_adjoint_eigenvalues(Side::Lower).unwrap_or_default();
-        normal.then(|| Modes {
+        if !normal {
+            return None;
+        }
+        let of_gram = SymmetricEigen::try_new(gram / trace, f64::EPSILON, MAX_EIGEN_STEPS)?.eigenvalues;
+        Some(Modes {
             mean: trace / sets as f64,
             second: second.min(1.0),
             third,
-            of_gram: of_gram().into_iter().map(|lambda| (lambda / trace).max(0.0)).collect(),
+            of_gram: of_gram.iter().map(|lambda| lambda.max(0.0)).collect(),
             sets,
         })
     }

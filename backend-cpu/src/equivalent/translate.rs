@@ -4,9 +4,7 @@
 use super::net;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::pool::Pool;
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
-use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, symmetry::Side};
+use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, View, multiply, symmetry::Side};
 use fmm_traits::{Edges, Lists, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -15,14 +13,6 @@ use std::ops::Range;
 pub const BATCH: usize = 128;
 /// Families per matrix product.
 const FAMILIES: usize = BATCH / 4;
-/// Least number of columns of a matrix product. Products of few columns add up in another order. With padding, the bits
-/// of a column do not depend on the other columns, so they do not depend on the boxes of the level that a rank has.
-const MIN_COLUMNS: usize = 8;
-
-/// The number of columns with which `count` columns are multiplied.
-fn padded(count: usize) -> usize {
-    count.max(MIN_COLUMNS)
-}
 
 /// Layout of an array of expansions: `[box][set of strengths][number]`.
 #[derive(Clone, Copy)]
@@ -86,41 +76,29 @@ impl<T: Scalar> Scratch<T> {
     pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: Range<usize>, out: impl FnMut(usize, &[T])) {
         let (len, count) = (by.check().len(), columns.len());
         let from = &mut self.check[len * columns.start..len * columns.end];
-        let (to, padding) = room(&mut self.folded, len * padded(count)).split_at_mut(len * count);
-        padding.fill(T::default());
+        let to = room(&mut self.folded, len * count);
         dispatch(isa, Fold { side: by.check(), from, to, inverse: false });
         self.solve_folded(isa, by, count, out);
     }
 
-    /// As [`solve`](Self::solve), for the first `count` columns of `folded`, which has a [`padded`] number of columns.
-    fn solve_folded(&mut self, isa: Isa, by: Direction<'_, T>, count: usize, mut out: impl FnMut(usize, &[T])) {
-        let (check, len, columns) = (by.check().len(), by.density().len(), padded(count));
+    /// As [`solve`](Self::solve), for the first `columns` columns of `folded`.
+    fn solve_folded(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, mut out: impl FnMut(usize, &[T])) {
+        let (check, len) = (by.check().len(), by.density().len());
         let density = room(&mut self.density, len * columns);
         for (parity, [left, right]) in by.solves() {
-            let rank = right.nrows();
-            let inner = MatMut::from_column_major_slice_mut(room(&mut self.inner, rank * columns), rank, columns);
-            let from = stack(&self.folded, check, columns).subrows(by.check().block(parity).start, right.ncols());
-            matmul(inner, Accum::Replace, right, from, T::one(), Par::Seq);
-            let inner = MatRef::from_column_major_slice(&self.inner[..rank * columns], rank, columns);
-            let to = stack_mut(density, len, columns).subrows_mut(by.density().block(parity).start, left.nrows());
-            matmul(to, Accum::Replace, left, inner, T::one(), Par::Seq);
+            let rank = right.rows();
+            let inner = room(&mut self.inner, rank * columns);
+            let from = View::of(&self.folded, check, columns).part(by.check().block(parity));
+            multiply(right, from, T::one(), T::zero(), inner, rank);
+            let to = &mut density[by.density().block(parity).start..];
+            multiply(left, View::of(inner, rank, columns), T::one(), T::zero(), to, len);
         }
         let unfolded = room(&mut self.folded, len * columns);
         dispatch(isa, Fold { side: by.density(), from: density, to: unfolded, inverse: true });
-        for (k, density) in unfolded.chunks_exact(len).take(count).enumerate() {
+        for (k, density) in unfolded.chunks_exact(len).enumerate() {
             out(k, density);
         }
     }
-}
-
-/// A matrix of `columns` columns of `len` numbers.
-fn stack<T: Scalar>(data: &[T], len: usize, columns: usize) -> MatRef<'_, T> {
-    MatRef::from_column_major_slice(&data[..len * columns], len, columns)
-}
-
-/// A mutable matrix of `columns` columns of `len` numbers.
-fn stack_mut<T: Scalar>(data: &mut [T], len: usize, columns: usize) -> MatMut<'_, T> {
-    MatMut::from_column_major_slice_mut(&mut data[..len * columns], len, columns)
 }
 
 /// [`Side::fold`] of many vectors, or its inverse.
@@ -199,23 +177,21 @@ pub fn m2m<T: Scalar>(
         }
         scratch.with(|s| {
             for set in 0..rows.sets {
-                let columns = padded(count);
-                let family = room(&mut s.family, by.density().octants() * columns * row);
+                let family = room(&mut s.family, by.density().octants() * count * row);
                 family.fill(T::default());
                 for (k, &parent) in parents[..count].iter().enumerate() {
                     for &child in edges.row(parent) {
-                        let place = tree.octant[child as usize] as usize * columns + k;
+                        let place = tree.octant[child as usize] as usize * count + k;
                         family[place * row..][..row].copy_from_slice(&lower[rows.of(child as usize - below, set)]);
                     }
                 }
-                dispatch(isa, Families { side: by.density(), family, count: columns, inverse: false });
-                let folded = room(&mut s.folded, check * columns);
+                dispatch(isa, Families { side: by.density(), family, count, inverse: false });
+                let folded = room(&mut s.folded, check * count);
                 folded.fill(T::default());
                 for (parity, octant, matrix) in by.shifts() {
-                    let from = stack(&family[(parity | octant) * columns * row..], row, columns);
-                    let block = by.check().block(parity);
-                    let to = stack_mut(folded, check, columns).subrows_mut(block.start, block.len());
-                    matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
+                    let from = View::of(&family[(parity | octant) * count * row..], row, count);
+                    let to = &mut folded[by.check().block(parity).start..];
+                    multiply(matrix, from, T::one(), T::one(), to, check);
                 }
                 let kept = rows.part(kept, set);
                 s.solve_folded(isa, by, count, |k, density| {
@@ -316,64 +292,26 @@ fn from_parents<T: Scalar>(
     if count == 0 {
         return;
     }
-    let columns = padded(count);
-    let locals = room(&mut s.check, density * columns);
-    locals[density * count..].fill(T::default());
+    let locals = room(&mut s.check, density * count);
     for (to, parent) in locals.chunks_exact_mut(density).zip(&known[..count]) {
         to.copy_from_slice(&upper[rows.of(*parent, set)][..density]);
     }
-    let folded = room(&mut s.folded, density * columns);
+    let folded = room(&mut s.folded, density * count);
     dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
-    let family = room(&mut s.family, by.check().octants() * columns * check);
+    let family = room(&mut s.family, by.check().octants() * count * check);
     for (parity, octant, matrix) in by.shifts() {
-        let block = by.density().block(parity);
-        let from = stack(folded, density, columns).subrows(block.start, block.len());
-        let to = stack_mut(&mut family[(parity | octant) * columns * check..], check, columns);
-        matmul(to, Accum::Replace, matrix, from, parents.l2l_factor, Par::Seq);
+        let from = View::of(folded, density, count).part(by.density().block(parity));
+        let to = &mut family[(parity | octant) * count * check..];
+        multiply(matrix, from, parents.l2l_factor, T::zero(), to, check);
     }
-    dispatch(isa, Families { side: by.check(), family, count: columns, inverse: true });
+    dispatch(isa, Families { side: by.check(), family, count, inverse: true });
     let mut k = 0;
     for (b, parent) in edges {
         k += (known[k] != parent) as usize;
         let octant = tree.octant[b] as usize;
-        let from = &family[(octant * columns + k) * check..][..check];
+        let from = &family[(octant * count + k) * check..][..check];
         let (to, part) = to[rows.of(b - boxes.start, set)].split_at_mut(rows.len - affine.len());
         to.iter_mut().zip(from).for_each(|(a, b)| *a += *b);
         affine.hand_down(octant, &upper[rows.of(known[k], set)][rows.len - affine.len()..], part);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The bits of the first columns of a product do not depend on the number of columns, from [`MIN_COLUMNS`] on.
-    #[test]
-    fn columns_do_not_see_each_other() {
-        fn check<T: Scalar>() {
-            for rows in [1, 2, 3, 7, 19, 33, 49, 152] {
-                for depth in [1, 2, 7, 19, 61, 152, 600] {
-                    let numbers = |n: usize, step: f64| (0..n).map(|i| T::of((i as f64 * step).sin())).collect();
-                    let (left, right): (Vec<T>, Vec<T>) = (numbers(rows * depth, 0.7), numbers(depth * BATCH, 1.3));
-                    let before: Vec<T> = numbers(rows * BATCH, 0.3);
-                    // As they are used here: a sum is added to as it is, with no factor.
-                    for (add, factor) in [(Accum::Replace, 1.5), (Accum::Add, 1.0)] {
-                        let product = |columns: usize| {
-                            let mut out = before.clone();
-                            let (left, right) = (stack(&left, rows, depth), stack(&right, depth, columns));
-                            matmul(stack_mut(&mut out, rows, columns), add, left, right, T::of(factor), Par::Seq);
-                            out
-                        };
-                        let whole = product(BATCH);
-                        for count in 1..BATCH {
-                            let part = product(padded(count));
-                            assert_eq!(part[..rows * count], whole[..rows * count], "{rows} {depth} {count} {add:?}");
-                        }
-                    }
-                }
-            }
-        }
-        check::<f32>();
-        check::<f64>();
     }
 }

@@ -17,6 +17,7 @@
 //! (velocity, then pressure), only the leading values of the first degree have an affine part.
 
 use super::matrix::{Matrix, kernel_matrix, multiply_add, round};
+use super::svd::Svd;
 use super::{Lattice, Scalar};
 use fmm_traits::kernel::{MAX_COMPONENTS, MAX_POTENTIALS};
 use fmm_traits::{Member, Members};
@@ -234,11 +235,10 @@ fn norm(v: &[f64]) -> f64 {
 fn span(vectors: &[Vec<f64>]) -> Option<Matrix<f64>> {
     let data = vectors.iter().flat_map(|v| v.iter().map(|x| x / norm(v).max(f64::MIN_POSITIVE)));
     let matrix = Matrix { rows: vectors[0].len(), cols: vectors.len(), data: data.collect() };
-    let svd = matrix.view().thin_svd().ok()?;
-    let sigma = svd.S().column_vector();
-    let rank = sigma.iter().take_while(|&&s| s > RANK_CUTOFF * sigma[0]).count();
-    let basis = (0..rank).flat_map(|k| (0..matrix.rows).map(move |i| (i, k))).map(|(i, k)| svd.U()[(i, k)]);
-    Some(Matrix { rows: matrix.rows, cols: rank, data: basis.collect() })
+    let Svd { mut u, sigma, .. } = Svd::of(&matrix)?;
+    u.cols = sigma.iter().take_while(|&&s| s > RANK_CUTOFF * sigma[0]).count();
+    u.data.truncate(u.rows * u.cols);
+    Some(u)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use super::symmetry::Side;
 use super::{Direction, Matrix, Operators, Scalar};
-use faer::ColRef;
 use rayon::prelude::*;
 
 /// Whole operators; see the [module header](super) for the order of vectors. n = points, C = check values
@@ -46,19 +45,23 @@ fn solve<T: Scalar>(d: Direction<'_, T>) -> [Matrix<T>; 2] {
     // The second factor is collected row by row: as columns of its transpose.
     let (mut left, mut right) = (empty(d.density()), empty(d.check()));
     for (parity, [v, u]) in d.solves() {
-        for k in 0..v.ncols() {
-            push(&mut left, d.density(), [(parity, v.col(k))]);
-            push(&mut right, d.check(), [(parity, u.row(k).transpose())]);
+        for k in 0..v.cols() {
+            push(&mut left, d.density(), [(parity, v.column(k))]);
+            push(&mut right, d.check(), [(parity, u.transposed().column(k))]);
         }
     }
     [left, right.transposed()]
 }
 
 /// Appends the column whose folded blocks are `blocks`.
-fn push<'a, T: Scalar>(to: &mut Matrix<T>, side: &Side, blocks: impl IntoIterator<Item = (usize, ColRef<'a, T>)>) {
+fn push<T: Scalar, B: Iterator<Item = T>>(
+    to: &mut Matrix<T>,
+    side: &Side,
+    blocks: impl IntoIterator<Item = (usize, B)>,
+) {
     let mut folded = vec![T::default(); side.len()];
     for (parity, block) in blocks {
-        folded[side.block(parity)].iter_mut().zip(block.iter()).for_each(|(x, y)| *x = *y);
+        folded[side.block(parity)].iter_mut().zip(block).for_each(|(x, y)| *x = y);
     }
     let start = to.data.len();
     to.data.resize(start + side.len(), T::default());
@@ -75,7 +78,7 @@ fn shift<T: Scalar>(d: Direction<'_, T>, octant: usize) -> Matrix<T> {
     let blocks: Vec<_> = d.shifts().filter(|(_, o, _)| d.represents(*o, octant)).collect();
     let mut matrix = Matrix { rows: d.check().len(), cols: 0, data: Vec::new() };
     for j in 0..d.density().len() {
-        push(&mut matrix, d.check(), blocks.iter().map(|(parity, _, m)| (*parity, m.col(j))));
+        push(&mut matrix, d.check(), blocks.iter().map(|(parity, _, m)| (*parity, m.column(j))));
     }
     let share = T::of((blocks.len() as f64).sqrt().recip());
     matrix.data.iter_mut().for_each(|x| *x *= share);

@@ -1,8 +1,8 @@
-//! Dense matrices of operators, and the kernel between two sets of points.
+//! Dense matrices of operators, their products, and the kernel between two sets of points.
 
 use super::Scalar;
-use faer::MatRef;
 use fmm_traits::{Member, Real};
+use std::ops::Range;
 
 /// A dense matrix: entry (i, j) is `data[j·rows + i]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,9 +16,87 @@ pub struct Matrix<T> {
 }
 
 impl<T> Matrix<T> {
-    /// The matrix as faer sees it.
-    pub fn view(&self) -> MatRef<'_, T> {
-        MatRef::from_column_major_slice(&self.data, self.rows, self.cols)
+    /// The whole matrix.
+    pub fn view(&self) -> View<'_, T> {
+        View::of(&self.data, self.rows, self.cols)
+    }
+}
+
+/// A matrix in borrowed memory, or its transpose: entry (i, j) is `data[i·steps[0] + j·steps[1]]`.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a, T> {
+    data: &'a [T],
+    rows: usize,
+    cols: usize,
+    steps: [usize; 2],
+}
+
+impl<'a, T> View<'a, T> {
+    /// The matrix with the columns `data`, one after the other.
+    ///
+    /// # Panics
+    /// If `data` has fewer than `rows`·`cols` numbers.
+    pub fn of(data: &'a [T], rows: usize, cols: usize) -> Self {
+        View { data: &data[..rows * cols], rows, cols, steps: [1, rows] }
+    }
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    /// The transpose.
+    pub fn transposed(self) -> Self {
+        View { data: self.data, rows: self.cols, cols: self.rows, steps: [self.steps[1], self.steps[0]] }
+    }
+    /// Some of the rows.
+    ///
+    /// # Panics
+    /// If there are no such rows.
+    pub fn part(self, rows: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= self.rows);
+        let start = (rows.start * self.steps[0]).min(self.data.len());
+        View { data: &self.data[start..], rows: rows.len(), ..self }
+    }
+}
+
+impl<'a, T: Copy> View<'a, T> {
+    /// Entry (i, j).
+    pub fn at(&self, i: usize, j: usize) -> T {
+        self.data[i * self.steps[0] + j * self.steps[1]]
+    }
+    /// The entries of column `j`.
+    pub fn column(self, j: usize) -> impl Iterator<Item = T> + use<'a, T> {
+        (0..self.rows).map(move |i| self.at(i, j))
+    }
+}
+
+/// `to` ← `keep`·`to` + `factor`·`left`·`right`. Column j of `to` begins at `to[j·stride]`. If `keep` is 0, numbers in `to`
+/// are not read. If `factor` is a power of 2, the bits of a column of the result do not depend on the other columns. (A product
+/// rounds `factor`·sum before it adds it to `to` or not, according to the place of the column.)
+///
+/// # Panics
+/// If shapes do not fit together.
+pub fn multiply<T: Scalar>(left: View<'_, T>, right: View<'_, T>, factor: T, keep: T, to: &mut [T], stride: usize) {
+    let (m, k, n) = (left.rows, left.cols, right.cols);
+    assert!(right.rows == k && m <= stride, "{m} × {k} times {} × {n}, columns {stride} apart", right.rows);
+    for (view, rows, cols) in [(left, m, k), (right, k, n)] {
+        assert!(rows * cols == 0 || (rows - 1) * view.steps[0] + (cols - 1) * view.steps[1] < view.data.len());
+    }
+    assert!(m * n == 0 || (n - 1) * stride + m <= to.len());
+    // SAFETY: all entries of the three matrices lie in their slices (asserted above). Those of `to` are different numbers,
+    // and nobody else has borrowed them.
+    unsafe {
+        T::gemm(
+            [m, k, n],
+            factor,
+            (left.data.as_ptr(), left.steps),
+            (right.data.as_ptr(), right.steps),
+            keep,
+            (to.as_mut_ptr(), [1, stride]),
+        );
     }
 }
 
@@ -39,11 +117,11 @@ impl<T: Copy> Matrix<T> {
 }
 
 /// `to` += `factor`·`matrix`·`from`, one vector.
-pub(crate) fn multiply_add<T: Scalar>(matrix: MatRef<'_, T>, from: &[T], factor: T, to: &mut [T]) {
-    for j in 0..matrix.ncols() {
+pub(crate) fn multiply_add<T: Scalar>(matrix: View<'_, T>, from: &[T], factor: T, to: &mut [T]) {
+    for j in 0..matrix.cols() {
         let x = factor * from[j];
-        for (i, y) in to[..matrix.nrows()].iter_mut().enumerate() {
-            *y += matrix[(i, j)] * x;
+        for (y, a) in to[..matrix.rows()].iter_mut().zip(matrix.column(j)) {
+            *y += a * x;
         }
     }
 }
@@ -104,4 +182,50 @@ pub(crate) fn unit_strength(j: usize) -> [f64; fmm_traits::kernel::MAX_COMPONENT
 /// Rounds to the working precision.
 pub(crate) fn round<T: Real>(matrix: &Matrix<f64>) -> Matrix<T> {
     Matrix { rows: matrix.rows, cols: matrix.cols, data: matrix.data.iter().map(|&x| T::of(x)).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Products agree with sums written out, and the bits of a column do not depend on the number of columns.
+    #[test]
+    fn products_and_their_columns() {
+        const COLUMNS: usize = 128;
+        fn check<T: Scalar>(tolerance: f64) {
+            for rows in [1, 2, 3, 7, 19, 33, 49, 152] {
+                for depth in [1, 2, 7, 19, 61, 152, 600] {
+                    let numbers = |n: usize, step: f64| (0..n).map(|i| T::of((i as f64 * step).sin())).collect();
+                    let (a, b): (Vec<T>, Vec<T>) = (numbers(rows * depth, 0.7), numbers((depth + 2) * COLUMNS, 1.3));
+                    let before: Vec<T> = numbers((rows + 1) * COLUMNS, 0.3);
+                    for (left, factor, keep) in [
+                        (View::of(&a, rows, depth), 1.0, 1.0),
+                        (View::of(&a, rows, depth), 0.5, 0.0),
+                        (View::of(&a, depth, rows).transposed(), 0.5, 0.0),
+                    ] {
+                        let product = |columns: usize| {
+                            let mut out = before.clone();
+                            let right = View::of(&b, depth + 2, columns).part(1..depth + 1);
+                            multiply(left, right, T::of(factor), T::of(keep), &mut out, rows + 1);
+                            out
+                        };
+                        let whole = product(COLUMNS);
+                        let (i, j) = (rows / 2, COLUMNS / 3);
+                        let terms = (0..depth).map(|k| left.at(i, k).f64() * b[j * (depth + 2) + 1 + k].f64());
+                        let at = j * (rows + 1) + i;
+                        let exact = keep * before[at].f64() + factor * terms.sum::<f64>();
+                        let error = (whole[at].f64() - exact).abs();
+                        assert!(error < tolerance * (depth as f64).sqrt(), "{rows} {depth} {factor}: {error:e}");
+                        assert!(whole.iter().zip(&before).skip(rows).step_by(rows + 1).all(|(a, b)| a == b));
+                        for count in 1..COLUMNS {
+                            let length = count * (rows + 1) - 1;
+                            assert!(product(count)[..length] == whole[..length], "{rows} {depth} {count} {factor}");
+                        }
+                    }
+                }
+            }
+        }
+        check::<f32>(1e-6);
+        check::<f64>(1e-15);
+    }
 }

@@ -52,13 +52,14 @@ pub mod net;
 pub mod operators;
 mod solve;
 pub mod spectra;
+mod svd;
 pub mod symmetry;
 
 pub use affine::Affine;
 pub use dense::Dense;
 pub use expansion::EquivalentExpansion;
 pub use lattice::{Fill, Lattice};
-pub use matrix::Matrix;
+pub use matrix::{Matrix, View, multiply};
 pub use operators::{Direction, OperatorSet, Operators};
 
 use fmm_traits::{Error, Members};
@@ -67,7 +68,7 @@ use std::sync::Arc;
 
 /// A working precision with dense linear algebra: f32 or f64. Its function builds operators. It is compiled in this crate,
 /// and not again in each crate that plans.
-pub trait Scalar: fmm_traits::Real + faer::traits::RealField {
+pub trait Scalar: fmm_traits::Real {
     /// One level of [`OperatorSet::of`].
     ///
     /// # Errors
@@ -79,10 +80,25 @@ pub trait Scalar: fmm_traits::Real + faer::traits::RealField {
         lattice: Lattice,
         disk: Option<&Path>,
     ) -> Result<Arc<Operators<Self>>, Error>;
+
+    /// [`multiply`] without checks, for matrices of m × k and k × n numbers (`shape` = \[m, k, n\]). Each matrix has its
+    /// first number and the steps from row to row and from column to column.
+    ///
+    /// # Safety
+    /// All entries must lie in memory that is valid for reads, and those of `to` also for writes. Those of `to` must be
+    /// different numbers and no numbers of the other matrices.
+    unsafe fn gemm(
+        shape: [usize; 3],
+        factor: Self,
+        left: (*const Self, [usize; 2]),
+        right: (*const Self, [usize; 2]),
+        keep: Self,
+        to: (*mut Self, [usize; 2]),
+    );
 }
 
 macro_rules! scalar {
-    ($type:ident) => {
+    ($type:ident, $gemm:path) => {
         impl Scalar for $type {
             #[inline(never)]
             fn operators(
@@ -94,11 +110,25 @@ macro_rules! scalar {
             ) -> Result<Arc<Operators<Self>>, Error> {
                 cache::operators(family, params, side, lattice, disk)
             }
+
+            unsafe fn gemm(
+                [m, k, n]: [usize; 3],
+                factor: Self,
+                left: (*const Self, [usize; 2]),
+                right: (*const Self, [usize; 2]),
+                keep: Self,
+                to: (*mut Self, [usize; 2]),
+            ) {
+                // No slice has more than isize::MAX numbers.
+                let [a, b, c] = [left.1, right.1, to.1].map(|steps| steps.map(|step| step as isize));
+                // SAFETY: the caller vouches for it.
+                unsafe { $gemm(m, k, n, factor, left.0, a[0], a[1], right.0, b[0], b[1], keep, to.0, c[0], c[1]) }
+            }
         }
     };
 }
-scalar!(f32);
-scalar!(f64);
+scalar!(f32, matrixmultiply::sgemm);
+scalar!(f64, matrixmultiply::dgemm);
 
 #[cfg(test)]
 mod tests;

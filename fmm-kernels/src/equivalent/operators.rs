@@ -1,10 +1,9 @@
 //! The translation operators of one unit box: surface solves, M2M and L2L.
 
-use super::matrix::{Matrix, kernel_columns, kernel_matrix, round};
+use super::matrix::{Matrix, View, kernel_columns, kernel_matrix, round};
 use super::solve::{Cutoff, Decomposition};
 use super::symmetry::{Side, Symmetry};
 use super::{Lattice, Scalar, net};
-use faer::MatRef;
 use fmm_traits::{Error, Member, Members};
 use std::path::Path;
 use std::sync::Arc;
@@ -77,14 +76,14 @@ impl<'a, T: Scalar> Direction<'a, T> {
     }
     /// For each parity: the parity, and the two factors of the surface solve, density = `[0]·([1]·check)` on folded
     /// vectors. A single product matrix would lose half the digits.
-    pub fn solves(&self) -> impl Iterator<Item = (usize, [MatRef<'a, T>; 2])> + use<'a, T> {
+    pub fn solves(&self) -> impl Iterator<Item = (usize, [View<'a, T>; 2])> + use<'a, T> {
         let Direction { half, downward, neutral } = *self;
         half.symmetry.parities().enumerate().map(move |(k, parity)| {
             let [a, b] = &half.solve[k];
             let a = if neutral { &half.neutral[k] } else { a };
             match downward {
                 false => (parity, [a.view(), b.view()]),
-                true => (parity, [b.view().transpose(), a.view().transpose()]),
+                true => (parity, [b.view().transposed(), a.view().transposed()]),
             }
         })
     }
@@ -94,12 +93,12 @@ impl<'a, T: Scalar> Direction<'a, T> {
     ///
     /// * Upward it is M2M: density of the family → check values of the box.
     /// * Downward it is L2L: density of the box → check values of the family, **divided by** [`Operators::l2l_factor`].
-    pub fn shifts(&self) -> impl Iterator<Item = (usize, usize, MatRef<'a, T>)> + use<'a, T> {
+    pub fn shifts(&self) -> impl Iterator<Item = (usize, usize, View<'a, T>)> + use<'a, T> {
         let Direction { half, downward, .. } = *self;
         let places = half.symmetry.parities().flat_map(|x| half.symmetry.octants().map(move |o| (x, o)));
         places.zip(&half.shift).map(move |((parity, octant), m)| match downward {
             false => (parity, octant, m.view()),
-            true => (parity, octant, m.view().transpose()),
+            true => (parity, octant, m.view().transposed()),
         })
     }
 }

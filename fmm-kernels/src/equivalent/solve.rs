@@ -16,13 +16,14 @@
 use super::Scalar;
 use super::lattice::{Fill, Lattice, OUTER, SPREAD};
 use super::matrix::{Matrix, kernel_matrix};
+use super::svd::Svd;
 use super::symmetry::{Side, Symmetry};
 use fmm_traits::{Error, Member};
 use rayon::prelude::*;
 
 /// Version of the rules for cutoffs. Increase it when a number or a rule of this file changes: operators on disk are
 /// found by it.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Smallest singular value kept in f64, as a fraction of the largest. It balances the accuracy of high orders against
 /// rounding; measured in docs/notes/equivalent-densities.md.
 const CUTOFF_F64: f64 = 1e-15;
@@ -115,7 +116,7 @@ fn around(dim: usize, x: [f64; 3]) -> [f64; 3] {
 
 /// The decomposition of a matrix from densities to check values: one per parity.
 pub(super) struct Decomposition {
-    blocks: Vec<faer::linalg::solvers::Svd<f64>>,
+    blocks: Vec<Svd>,
     largest: f64,
 }
 
@@ -127,17 +128,11 @@ impl Decomposition {
     pub fn new(blocks: &[Matrix<f64>]) -> Result<Self, Error> {
         let decompose = |a: &Matrix<f64>| {
             let failed = Error::Numerical { routine: "singular value decomposition", rows: a.rows, columns: a.cols };
-            let finite = a.data.iter().all(|x| x.is_finite());
-            finite.then(|| a.view().thin_svd().ok()).flatten().ok_or(failed)
+            Svd::of(a).ok_or(failed)
         };
         let blocks: Vec<_> = blocks.par_iter().map(decompose).collect::<Result<_, _>>()?;
-        let sigma = blocks.iter().flat_map(|b| b.S().column_vector().iter().copied());
-        Ok(Decomposition { largest: sigma.fold(0.0, f64::max), blocks })
-    }
-
-    /// The singular values of block `k`, descending.
-    fn sigma(&self, k: usize) -> impl Iterator<Item = f64> {
-        self.blocks[k].S().column_vector().iter().copied()
+        let sigma = blocks.iter().flat_map(|b| &b.sigma);
+        Ok(Decomposition { largest: sigma.copied().fold(0.0, f64::max), blocks })
     }
 
     /// The pseudo-inverse of each block as two factors `V·Σ^(−1/2)` and `Σ^(−1/2)·Uᵀ`. The symmetric split keeps both
@@ -150,15 +145,14 @@ impl Decomposition {
         // A kernel that underflows on the scale of the box (Yukawa, κh ≫ 1) has no far field.
         let smallest = if self.largest < MIN_FAR_FIELD { f64::INFINITY } else { fraction * self.largest };
         let factors = |k: usize| {
-            let (u, v) = (self.blocks[k].U(), self.blocks[k].V());
-            let weights: Vec<f64> = self.sigma(k).take_while(|&s| s > smallest).map(|s| s.sqrt().recip()).collect();
-            let (m, n, rank) = (u.nrows(), v.nrows(), weights.len());
-            let right = (0..rank).flat_map(|k| (0..n).map(move |i| (i, k))).map(|(i, k)| v[(i, k)] * weights[k]);
-            let left = (0..m).flat_map(|j| (0..rank).map(move |k| (j, k))).map(|(j, k)| u[(j, k)] * weights[k]);
-            [
-                Matrix { rows: n, cols: rank, data: right.collect() },
-                Matrix { rows: rank, cols: m, data: left.collect() },
-            ]
+            let Svd { u, sigma, v } = &self.blocks[k];
+            let weights: Vec<f64> = sigma.iter().take_while(|&&s| s > smallest).map(|s| s.sqrt().recip()).collect();
+            let weighted = |m: &Matrix<f64>| {
+                let columns = m.data.chunks_exact(m.rows.max(1)).zip(&weights);
+                let data = columns.flat_map(|(column, w)| column.iter().map(move |x| x * w)).collect();
+                Matrix { rows: m.rows, cols: weights.len(), data }
+            };
+            [weighted(v), weighted(u).transposed()]
         };
         (0..self.blocks.len()).map(factors).collect()
     }
@@ -171,7 +165,7 @@ impl Decomposition {
         let (check, targets) = (folded(&symmetry.values, &trial.check), folded(&symmetry.strengths, &trial.targets));
         let mut terms: Vec<(f64, usize, usize)> = Vec::new();
         for k in 0..self.blocks.len() {
-            terms.extend(self.sigma(k).enumerate().map(|(i, s)| (s, k, i)));
+            terms.extend(self.blocks[k].sigma.iter().enumerate().map(|(i, s)| (*s, k, i)));
         }
         terms.retain(|(s, ..)| *s > floor * self.largest);
         terms.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -179,13 +173,13 @@ impl Decomposition {
         let mut rest = trial.exact.clone();
         let mut errors = Vec::with_capacity(terms.len());
         for &(s, k, i) in &terms {
-            let along = |side: &Side, m: &Matrix<f64>, vector: faer::ColRef<'_, f64>| -> Vec<f64> {
-                let block = side.block(blocks[k]);
-                let dot = |column: &[f64]| column[block.clone()].iter().zip(vector.iter()).map(|(a, b)| a * b).sum();
+            let along = |side: &Side, m: &Matrix<f64>, vectors: &Matrix<f64>| -> Vec<f64> {
+                let (block, vector) = (side.block(blocks[k]), &vectors.data[i * vectors.rows..][..vectors.rows]);
+                let dot = |column: &[f64]| column[block.clone()].iter().zip(vector).map(|(a, b)| a * b).sum();
                 m.data.chunks_exact(m.rows).map(dot).collect()
             };
-            let from = along(&symmetry.values, &check, self.blocks[k].U().col(i));
-            let to = along(&symmetry.strengths, &targets, self.blocks[k].V().col(i));
+            let from = along(&symmetry.values, &check, &self.blocks[k].u);
+            let to = along(&symmetry.strengths, &targets, &self.blocks[k].v);
             for (column, a) in rest.data.chunks_exact_mut(rest.rows).zip(&from) {
                 column.iter_mut().zip(&to).for_each(|(x, b)| *x -= a / s * b);
             }

@@ -16,4 +16,4 @@ if ! installed; then
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core
     installed || { echo "scripts/browser-test.sh: apt-get installed no Chromium that answers --version" >&2; exit 1; }
 fi
-cargo test --release --test it -- --ignored page::
+cargo test --release -p fmm-cli --test it -- --ignored page::

@@ -9,7 +9,7 @@ folder="${1:-$target/gpu-bundle}"
 limit=$((40 * 1000 * 1000))
 command -v strip >/dev/null || { echo "scripts/gpu-bundle.sh: needs strip (binutils)" >&2; exit 1; }
 
-cargo build --release --package fmm --bin fmm
+cargo build --release --package fmm-cli --bin fmm
 cargo build --release --package backend-cuda --example device_rates --example papers
 # Cargo puts a hash into the name of a test.
 tests=$(cargo test --release --package backend-cuda --test gpu --no-run 2>&1 | tee >(cat >&2) |

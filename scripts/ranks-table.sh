@@ -4,6 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fmm="${CARGO_TARGET_DIR:-target}/release/fmm"
-cargo build --release --package fmm --bin fmm
+cargo build --release --package fmm-cli --bin fmm
 gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)
 exec python3 benches/ranks.py --fmm "$fmm" --devices "$gpus" --out "runs/$(date +%F)-$(hostname)" "$@"

@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo test --release -p backend-cpu --test it -- --ignored --nocapture --test-threads 1 rates::
-cargo test --release -p fmm --test it -- --ignored --nocapture --test-threads 1 timing::
+cargo test --release -p fmm-cli --test it -- --ignored --nocapture --test-threads 1 timing::

@@ -1,4 +1,4 @@
-//! The facade on an NVIDIA GPU. Tests that need a GPU are ignored: `cargo test --release --test it -- --ignored gpu`.
+//! The facade on an NVIDIA GPU. Tests that need a GPU are ignored: `cargo test --release -p fmm-cli --test it -- --ignored gpu`.
 
 use crate::tolerance::holds_on;
 use crate::{Own, both, cli, difference, fast, strengths, uniform};

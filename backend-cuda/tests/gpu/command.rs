@@ -1,5 +1,5 @@
 //! The command `fmm` on the device: its promise, through the facade, with points and values on the host. For a
-//! bundle, in which it lies beside this program; with cargo the root package tests the same (`--test it -- --ignored
+//! bundle, in which it lies beside this program; with cargo `fmm-cli` tests the same (`--test it -- --ignored
 //! gpu`).
 
 use serde_json::Value;

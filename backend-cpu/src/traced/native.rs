@@ -122,9 +122,6 @@ fn options(isa: Isa) -> &'static [&'static str] {
     }
 }
 
-/// Functions that a loop does not compute itself, by their numbers.
-const FUNCTIONS: [Op; 7] = [Op::Exp, Op::Ln, Op::Sin, Op::Cos, Op::Erf, Op::BesselK0, Op::BesselK1];
-
 /// The text of a loop.
 fn text<T: Real>(code: &Code, pieces: usize, width: usize) -> String {
     let (real, integer) = if T::NAME == "f32" { ("float", "int") } else { ("double", "long long") };
@@ -200,7 +197,7 @@ fn text<T: Real>(code: &Code, pieces: usize, width: usize) -> String {
             Op::Not => format!("flag({a} == 0)"),
             Op::Select => format!("pick({a} == 0, {c}, {b})"),
             op => {
-                if let Some(which) = FUNCTIONS.iter().position(|&f| f == op) {
+                if let Some(which) = Op::FUNCTIONS.iter().position(|&f| f == op) {
                     let _ =
                         write!(operations, "EACH {to}[k] = {a}; s->function({which}, TARGETS * WIDTH, (REAL *){to}); ");
                 }
@@ -272,7 +269,7 @@ fn in_folder(folder: &Path, text: &str, options: &[&str]) -> Result<libloading::
     unsafe { libloading::Library::new(&library) }.map_err(|e| refused(e.to_string()))
 }
 
-/// The function by which a loop for `isa` asks for function `which` of [`FUNCTIONS`].
+/// The function by which a loop for `isa` asks for function `which` of [`Op::FUNCTIONS`].
 fn functions<T: Real>(isa: Isa) -> unsafe extern "C" fn(u32, isize, *mut T) {
     match isa {
         Isa::Avx512 => function::<T, 0>,
@@ -286,7 +283,7 @@ unsafe extern "C" fn function<T: Real, const ISA: usize>(which: u32, n: isize, n
     let isa = const { [Isa::Avx512, Isa::Avx2, Isa::Portable][ISA] };
     // SAFETY: the loop passes a block of its own with `n` numbers.
     let numbers = unsafe { std::slice::from_raw_parts_mut(numbers, n as usize) };
-    dispatch(isa, Replace { op: FUNCTIONS[which as usize], numbers });
+    dispatch(isa, Replace { op: Op::FUNCTIONS[which as usize], numbers });
 }
 
 /// Replaces numbers by a function of them.

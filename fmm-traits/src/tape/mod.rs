@@ -103,10 +103,11 @@ impl Op {
     pub fn commutes(self) -> bool {
         matches!(self, Op::Add | Op::Mul | Op::Fma | Op::Eq | Op::And | Op::Or)
     }
-    /// Whether this is a function of one number other than a root. Some processors call a library for it.
+    /// The functions of one number other than roots. Some processors call a library for them.
+    pub const FUNCTIONS: [Op; 7] = [Op::Exp, Op::Ln, Op::Sin, Op::Cos, Op::Erf, Op::BesselK0, Op::BesselK1];
+    /// Whether this is one of the [`FUNCTIONS`](Self::FUNCTIONS).
     pub fn is_function(self) -> bool {
-        use Op::*;
-        matches!(self, Exp | Ln | Sin | Cos | Erf | BesselK0 | BesselK1)
+        Op::FUNCTIONS.contains(&self)
     }
     /// Whether the result is true or false.
     pub fn is_mask(self) -> bool {

@@ -7,7 +7,7 @@ summation at 1000 random targets and, up to 100 000 points, at all of them. A ro
 row is wasteful where the error is below a thirtieth of the tolerance, the order is not the smallest, and one order less was not
 measured to break the tolerance: by the plan itself (column below), or with --below by a plan of that order.
 
-With --strangers BINARY, the tests of the root package (target/release/deps/it-…), also rows of the kernels in tests/it/strangers that
+With --strangers BINARY, the tests of `fmm-cli` (target/release/deps/it-…), also rows of the kernels in tests/it/strangers that
 no table knows. Needs numpy.
 """
 

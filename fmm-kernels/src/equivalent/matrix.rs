@@ -37,7 +37,8 @@ impl<'a, T> View<'a, T> {
     /// # Panics
     /// If `data` has fewer than `rows`·`cols` numbers.
     pub fn of(data: &'a [T], rows: usize, cols: usize) -> Self {
-        View { data: &data[..rows * cols], rows, cols, steps: [1, rows] }
+        let len = rows.checked_mul(cols).expect("a matrix has no more numbers than its slice");
+        View { data: &data[..len], rows, cols, steps: [1, rows] }
     }
     /// Number of rows.
     pub fn rows(&self) -> usize {
@@ -63,8 +64,9 @@ impl<'a, T> View<'a, T> {
 }
 
 impl<'a, T: Copy> View<'a, T> {
-    /// Entry (i, j).
+    /// Entry (i, j), which must exist.
     pub fn at(&self, i: usize, j: usize) -> T {
+        debug_assert!(i < self.rows && j < self.cols, "entry ({i}, {j}) of {} × {}", self.rows, self.cols);
         self.data[i * self.steps[0] + j * self.steps[1]]
     }
     /// The entries of column `j`.
@@ -74,7 +76,7 @@ impl<'a, T: Copy> View<'a, T> {
 }
 
 /// `to` ← `keep`·`to` + `factor`·`left`·`right`. Column j of `to` begins at `to[j·stride]`. If `keep` is 0, numbers in `to`
-/// are not read. If `factor` is a power of 2, the bits of a column of the result do not depend on the other columns. (A product
+/// are not read. If `factor` is a power of 2 and `keep` is 0 or 1, the bits of a column of the result do not depend on the other columns. (A product
 /// rounds `factor`·sum before it adds it to `to` or not, according to the place of the column.)
 ///
 /// # Panics
@@ -85,7 +87,8 @@ pub fn multiply<T: Scalar>(left: View<'_, T>, right: View<'_, T>, factor: T, kee
     for (view, rows, cols) in [(left, m, k), (right, k, n)] {
         assert!(rows * cols == 0 || (rows - 1) * view.steps[0] + (cols - 1) * view.steps[1] < view.data.len());
     }
-    assert!(m * n == 0 || (n - 1) * stride + m <= to.len());
+    let needed = |stride: usize| (n - 1).checked_mul(stride)?.checked_add(m);
+    assert!(m == 0 || n == 0 || needed(stride).is_some_and(|needed| needed <= to.len()));
     // SAFETY: all entries of the three matrices lie in their slices (asserted above). Those of `to` are different numbers,
     // and nobody else has borrowed them.
     unsafe {

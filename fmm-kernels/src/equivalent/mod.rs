@@ -119,7 +119,7 @@ macro_rules! scalar {
                 keep: Self,
                 to: (*mut Self, [usize; 2]),
             ) {
-                // No slice has more than isize::MAX numbers.
+                // Steps lie within memory of at most isize::MAX bytes, or are not used.
                 let [a, b, c] = [left.1, right.1, to.1].map(|steps| steps.map(|step| step as isize));
                 // SAFETY: the caller vouches for it.
                 unsafe { $gemm(m, k, n, factor, left.0, a[0], a[1], right.0, b[0], b[1], keep, to.0, c[0], c[1]) }

@@ -196,7 +196,7 @@ impl<T: Scalar> Operators<T> {
     /// # Errors
     /// [`Error::Order`]; [`Error::Unsupported`] for a kernel that is declared
     /// [`RECIPROCAL`](fmm_traits::Kernel::RECIPROCAL) and is not; [`Error::Numerical`] if the singular value decomposition
-    /// fails, because kernel values are not finite.
+    /// fails, because kernel values are not finite or because it does not converge.
     pub fn build(family: &Members, params: &[f64], lattice: Lattice) -> Result<Self, Error> {
         let kernel = &family.equivalent;
         lattice.validate()?;

@@ -23,7 +23,7 @@ use rayon::prelude::*;
 
 /// Version of the rules for cutoffs. Increase it when a number or a rule of this file changes: operators on disk are
 /// found by it.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// Smallest singular value kept in f64, as a fraction of the largest. It balances the accuracy of high orders against
 /// rounding; measured in docs/notes/equivalent-densities.md.
 const CUTOFF_F64: f64 = 1e-15;
@@ -124,7 +124,7 @@ impl Decomposition {
     /// Decomposes the blocks of all parities.
     ///
     /// # Errors
-    /// [`Error::Numerical`] for values that are not finite.
+    /// [`Error::Numerical`] for values that are not finite, or if a decomposition does not converge.
     pub fn new(blocks: &[Matrix<f64>]) -> Result<Self, Error> {
         let decompose = |a: &Matrix<f64>| {
             let failed = Error::Numerical { routine: "singular value decomposition", rows: a.rows, columns: a.cols };

@@ -10,12 +10,16 @@ use nalgebra::DMatrix;
 
 /// Steps of nalgebra's decomposition for each column; two are usual.
 const MAX_STEPS: usize = 100;
-/// Rounds over all pairs of columns; one or two are usual.
+/// Rounds over all pairs of columns; a few are usual.
 const MAX_ROUNDS: usize = 30;
 /// Two columns are rotated if the cosine of their angle is larger.
 const MIN_COSINE: f64 = 1e-15;
-/// A round is the last one if no cosine was larger. Its rotations leave at most the square.
-const LAST_COSINE: f64 = 1e-8;
+/// A round is the last one if no cosine was larger. Among nearly equal singular values one round leaves cosines almost as
+/// large as it found.
+const LAST_COSINE: f64 = 1e-13;
+/// Columns whose square is below this part of the largest are rounding alone, and stay as they are. No cutoff keeps
+/// such small singular values.
+const MIN_SQUARE: f64 = 1e-32;
 
 /// The thin decomposition A = U·diag(σ)·Vᵀ of an m × n matrix, with k = min(m, n) singular values.
 pub(super) struct Svd {
@@ -23,7 +27,7 @@ pub(super) struct Svd {
     pub u: Matrix<f64>,
     /// The singular values, descending.
     pub sigma: Vec<f64>,
-    /// The right vectors: n × k.
+    /// The right vectors: n × k. All are 0 if A is 0.
     pub v: Matrix<f64>,
 }
 
@@ -67,14 +71,17 @@ impl Svd {
 fn orthogonalize(u: &mut [f64], m: usize, v: &mut [f64], n: usize) -> Option<Vec<f64>> {
     for _ in 0..MAX_ROUNDS {
         let mut squares: Vec<f64> = u.chunks_exact(m).map(|x| dot(x, x)).collect();
+        let least = MIN_SQUARE * squares.iter().copied().fold(0.0, f64::max);
         let mut largest: f64 = 0.0;
         for j in 1..squares.len() {
             for i in 0..j {
+                if squares[i].min(squares[j]) <= least {
+                    continue;
+                }
                 let (x, y) = pair(u, m, i, j);
                 let product = dot(x, y);
-                let cosine = product.abs() / (squares[i] * squares[j]).sqrt();
-                // Also if a column is 0.
-                if cosine.is_nan() || cosine <= MIN_COSINE {
+                let cosine = product.abs() / (squares[i].sqrt() * squares[j].sqrt());
+                if cosine <= MIN_COSINE {
                     continue;
                 }
                 largest = largest.max(cosine);
@@ -126,15 +133,15 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Entry (i, j) of aᵀ·b.
+    /// aᵀ·b.
     fn product(a: &Matrix<f64>, b: &Matrix<f64>) -> Matrix<f64> {
         let mut data = vec![0.0; a.cols * b.cols];
         multiply(a.view().transposed(), b.view(), 1.0, 0.0, &mut data, a.cols);
         Matrix { rows: a.cols, cols: b.cols, data }
     }
 
-    /// Largest difference of UΣVᵀ from `a`, in units of the largest singular value, and of UᵀU and VᵀV from 1. Columns of U
-    /// for singular values below 1e-14 of the largest may be rounding alone, and are left out.
+    /// Asserts that UΣVᵀ is `a` and that the columns of V and of U are orthonormal. Columns of U for singular values below
+    /// 1e-14 of the largest may be rounding alone, and are left out.
     fn check(what: &str, a: &Matrix<f64>) -> Svd {
         let svd = Svd::of(a).unwrap();
         let Svd { u, sigma, v } = &svd;
@@ -197,6 +204,38 @@ mod tests {
     #[test]
     fn values_that_nearly_coincide() {
         check("two spheres of 728", &between(&sphere(728, 2.9), &sphere(728, 1.0)));
+    }
+
+    /// Nine singular values at 1e-8 of the largest that differ by 1e-9 of themselves.
+    #[test]
+    fn a_cluster_of_small_values() {
+        let numbers = |n: usize, step: f64| (0..n * n).map(|i| (i as f64 * i as f64 * step).sin()).collect();
+        let [left, right] =
+            [0.7, 1.3].map(|step| Svd::of(&Matrix { rows: 40, cols: 40, data: numbers(40, step) }).unwrap().u);
+        let sigma = |k: usize| match k {
+            0..20 => 0.5f64.powi(k as i32),
+            20..29 => 1e-8 * (1.0 + 1e-9 * k as f64),
+            _ => 1e-10 * 0.5f64.powi(k as i32 - 29),
+        };
+        let scaled = left.data.chunks(40).enumerate().flat_map(|(k, c)| c.iter().map(move |x| x * sigma(k))).collect();
+        let svd = check("a cluster", &product(&Matrix { data: scaled, ..left }.transposed(), &right.transposed()));
+        assert!(svd.sigma.iter().enumerate().all(|(k, s)| (s - sigma(k)).abs() < 1e-15), "{:?}", svd.sigma);
+    }
+
+    /// Singular values that fall by dozens of orders, in part below the smallest number.
+    #[test]
+    fn values_that_vanish() {
+        for decay in [3.0, 10.0, 40.0, 200.0, 300.0, 600.0] {
+            for squared in [false, true] {
+                let (targets, sources) = (sphere(60, 2.9), sphere(60, 1.0));
+                let mut a = between(&targets, &sources);
+                let decayed = |x: f64| (-decay * if squared { x.powi(-2) } else { x.recip() }).exp();
+                a.data.iter_mut().for_each(|x| *x = decayed(*x));
+                if a.data.iter().any(|x| *x > 0.0) {
+                    check(&format!("decay {decay} {squared}"), &a);
+                }
+            }
+        }
     }
 
     #[test]

@@ -291,6 +291,34 @@ fn deviation(a: &Matrix<f64>, b: &Matrix<f64>) -> f64 {
     largest(&mut a.data.iter().zip(&b.data).map(|(a, b)| a - b)) / largest(&mut b.data.iter().copied())
 }
 
+/// exp(−A·r²) on one box.
+#[derive(Clone, Debug)]
+struct Narrow<const A: u32>;
+impl<const A: u32> Kernel for Narrow<A> {
+    const NAME: &'static str = "narrow";
+    fn eval<V: fmm_traits::Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        u[0] = q[0] * (V::splat(-f64::from(A)) * fmm_traits::lane::dot(r, r)).exp();
+    }
+    fn value_degree(_: usize) -> i32 {
+        0
+    }
+}
+
+/// Kernels so narrow that most singular values are rounding alone.
+#[test]
+fn narrow_kernels_have_operators() {
+    fn check<const A: u32>() {
+        for lattice in [4, 6, 8].map(Lattice::volume).into_iter().chain([4, 6].map(Lattice::surface)) {
+            let operators = operators::<Narrow<A>>(&[], lattice).unwrap();
+            assert!(operators.matrices().flat_map(|m| &m.data).all(|v| v.is_finite()), "{A} {lattice:?}");
+        }
+    }
+    check::<40>();
+    check::<60>();
+    check::<200>();
+    check::<700>();
+}
+
 #[test]
 fn shared_downward_operators_equal_separate_ones() {
     let lattice = Lattice::surface(5);
@@ -409,7 +437,7 @@ fn bad_orders_and_kernels_are_errors() {
 /// A screened kernel far beyond its range has no far field: its operators are zero, not NaN.
 #[test]
 fn vanishing_kernels_have_rank_zero() {
-    for kappa in [60.0, 200.0, 1e3, 1e6] {
+    for kappa in [60.0, 150.0, 200.0, 300.0, 600.0, 1e3, 1e6] {
         let mut value = [f32::NAN];
         Yukawa::eval(&[kappa as f32], &[2.1f32, -0.4, 0.0], &[1.0], &mut value);
         assert!((0.0..1e-20).contains(&value[0]), "kappa {kappa}: {value:?}");

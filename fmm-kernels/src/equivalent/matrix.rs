@@ -76,8 +76,8 @@ impl<'a, T: Copy> View<'a, T> {
 }
 
 /// `to` ← `keep`·`to` + `factor`·`left`·`right`. Column j of `to` begins at `to[j·stride]`. If `keep` is 0, numbers in `to`
-/// are not read. If `factor` is a power of 2 and `keep` is 0 or 1, the bits of a column of the result do not depend on the other columns. (A product
-/// rounds `factor`·sum before it adds it to `to` or not, according to the place of the column.)
+/// are not read. If `factor` is a power of 2 and `keep` is 0 or 1, the bits of a column of the result do not depend on the
+/// other columns. (Some columns round `factor`·sum before it is added to `to`, others do not, by their place.)
 ///
 /// # Panics
 /// If shapes do not fit together.

@@ -14,11 +14,10 @@ const MAX_STEPS: usize = 100;
 const MAX_ROUNDS: usize = 30;
 /// Two columns are rotated if the cosine of their angle is larger.
 const MIN_COSINE: f64 = 1e-15;
-/// A round is the last one if no cosine was larger. Among nearly equal singular values one round leaves cosines almost as
-/// large as it found.
+/// Rounds end after one that met no larger cosine. Among nearly equal singular values one round may hardly reduce them.
 const LAST_COSINE: f64 = 1e-13;
-/// Columns whose square is below this part of the largest are rounding alone, and stay as they are. No cutoff keeps
-/// such small singular values.
+/// A column whose squared length is at most this part of the largest is rounding alone, and is not rotated. Every cutoff
+/// of the solves drops it.
 const MIN_SQUARE: f64 = 1e-32;
 
 /// The thin decomposition A = U·diag(σ)·Vᵀ of an m × n matrix, with k = min(m, n) singular values.
@@ -66,8 +65,8 @@ impl Svd {
     }
 }
 
-/// Rotates pairs of columns of `u` (m numbers each) until all are orthogonal, and those of `v` (n numbers each) alike.
-/// The squares of the lengths of the columns of `u`, or `None` if the rotations do not converge.
+/// Rotates pairs of columns of `u` (m numbers each), but tiny ones, until they are orthogonal, and those of `v` (n numbers
+/// each) by the same angles. Returns the squared lengths of the columns of `u`, or `None` if rounds run out.
 fn orthogonalize(u: &mut [f64], m: usize, v: &mut [f64], n: usize) -> Option<Vec<f64>> {
     for _ in 0..MAX_ROUNDS {
         let mut squares: Vec<f64> = u.chunks_exact(m).map(|x| dot(x, x)).collect();

@@ -15,6 +15,7 @@ mod m2l;
 mod net;
 mod plan;
 mod points;
+mod product;
 mod stages;
 mod translate;
 

@@ -2,9 +2,10 @@
 //! ([`fmm_kernels::equivalent::symmetry`]).
 
 use super::net;
+use super::product::Product;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::pool::Pool;
-use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, View, multiply, symmetry::Side};
+use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, symmetry::Side};
 use fmm_traits::{Edges, Lists, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -52,6 +53,8 @@ pub struct Scratch<T> {
     folded: Vec<T>,
     inner: Vec<T>,
     density: Vec<T>,
+    /// Rows of a matrix ([`Product::compute`]).
+    panel: Vec<T>,
     /// The child in octant o of family k is column `o·families + k`.
     family: Vec<T>,
 }
@@ -88,10 +91,12 @@ impl<T: Scalar> Scratch<T> {
         for (parity, [left, right]) in by.solves() {
             let rank = right.rows();
             let inner = room(&mut self.inner, rank * columns);
-            let from = View::of(&self.folded, check, columns).part(by.check().block(parity));
-            multiply(right, from, T::one(), T::zero(), inner, rank);
+            let from = &self.folded[by.check().block(parity).start..];
+            let (factor, add) = (T::one(), false);
+            Product { left: right, factor, right: (from, check), columns, add, to: (inner, rank) }
+                .compute(isa, &mut self.panel);
             let to = &mut density[by.density().block(parity).start..];
-            multiply(left, View::of(inner, rank, columns), T::one(), T::zero(), to, len);
+            Product { left, factor, right: (inner, rank), columns, add, to: (to, len) }.compute(isa, &mut self.panel);
         }
         let unfolded = room(&mut self.folded, len * columns);
         dispatch(isa, Fold { side: by.density(), from: density, to: unfolded, inverse: true });
@@ -189,9 +194,11 @@ pub fn m2m<T: Scalar>(
                 let folded = room(&mut s.folded, check * count);
                 folded.fill(T::default());
                 for (parity, octant, matrix) in by.shifts() {
-                    let from = View::of(&family[(parity | octant) * count * row..], row, count);
+                    let from = &family[(parity | octant) * count * row..];
                     let to = &mut folded[by.check().block(parity).start..];
-                    multiply(matrix, from, T::one(), T::one(), to, check);
+                    let (right, to) = ((from, row), (to, check));
+                    Product { left: matrix, factor: T::one(), right, columns: count, add: true, to }
+                        .compute(isa, &mut s.panel);
                 }
                 let kept = rows.part(kept, set);
                 s.solve_folded(isa, by, count, |k, density| {
@@ -300,9 +307,10 @@ fn from_parents<T: Scalar>(
     dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
     let family = room(&mut s.family, by.check().octants() * count * check);
     for (parity, octant, matrix) in by.shifts() {
-        let from = View::of(folded, density, count).part(by.density().block(parity));
+        let from = &folded[by.density().block(parity).start..];
         let to = &mut family[(parity | octant) * count * check..];
-        multiply(matrix, from, parents.l2l_factor, T::zero(), to, check);
+        let (factor, right, to) = (parents.l2l_factor, (from, density), (to, check));
+        Product { left: matrix, factor, right, columns: count, add: false, to }.compute(isa, &mut s.panel);
     }
     dispatch(isa, Families { side: by.check(), family, count, inverse: true });
     let mut k = 0;

@@ -1,8 +1,7 @@
-//! Dense matrices of operators, their products, and the kernel between two sets of points.
+//! Dense matrices of operators, and the kernel between two sets of points.
 
 use super::Scalar;
 use fmm_traits::{Member, Real};
-use std::ops::Range;
 
 /// A dense matrix: entry (i, j) is `data[j·rows + i]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,15 +51,6 @@ impl<'a, T> View<'a, T> {
     pub fn transposed(self) -> Self {
         View { data: self.data, rows: self.cols, cols: self.rows, steps: [self.steps[1], self.steps[0]] }
     }
-    /// Some of the rows.
-    ///
-    /// # Panics
-    /// If there are no such rows.
-    pub fn part(self, rows: Range<usize>) -> Self {
-        assert!(rows.start <= rows.end && rows.end <= self.rows);
-        let start = (rows.start * self.steps[0]).min(self.data.len());
-        View { data: &self.data[start..], rows: rows.len(), ..self }
-    }
 }
 
 impl<'a, T: Copy> View<'a, T> {
@@ -72,34 +62,6 @@ impl<'a, T: Copy> View<'a, T> {
     /// The entries of column `j`.
     pub fn column(self, j: usize) -> impl Iterator<Item = T> + use<'a, T> {
         (0..self.rows).map(move |i| self.at(i, j))
-    }
-}
-
-/// `to` ← `keep`·`to` + `factor`·`left`·`right`. Column j of `to` begins at `to[j·stride]`. If `keep` is 0, numbers in `to`
-/// are not read. If `factor` is a power of 2 and `keep` is 0 or 1, the bits of a column of the result do not depend on the
-/// other columns. (Some columns round `factor`·sum before it is added to `to`, others do not, by their place.)
-///
-/// # Panics
-/// If shapes do not fit together.
-pub fn multiply<T: Scalar>(left: View<'_, T>, right: View<'_, T>, factor: T, keep: T, to: &mut [T], stride: usize) {
-    let (m, k, n) = (left.rows, left.cols, right.cols);
-    assert!(right.rows == k && m <= stride, "{m} × {k} times {} × {n}, columns {stride} apart", right.rows);
-    for (view, rows, cols) in [(left, m, k), (right, k, n)] {
-        assert!(rows * cols == 0 || (rows - 1) * view.steps[0] + (cols - 1) * view.steps[1] < view.data.len());
-    }
-    let needed = |stride: usize| (n - 1).checked_mul(stride)?.checked_add(m);
-    assert!(m == 0 || n == 0 || needed(stride).is_some_and(|needed| needed <= to.len()));
-    // SAFETY: all entries of the three matrices lie in their slices (asserted above). Those of `to` are different numbers,
-    // and nobody else has borrowed them.
-    unsafe {
-        T::gemm(
-            [m, k, n],
-            factor,
-            (left.data.as_ptr(), left.steps),
-            (right.data.as_ptr(), right.steps),
-            keep,
-            (to.as_mut_ptr(), [1, stride]),
-        );
     }
 }
 
@@ -185,50 +147,4 @@ pub(crate) fn unit_strength(j: usize) -> [f64; fmm_traits::kernel::MAX_COMPONENT
 /// Rounds to the working precision.
 pub(crate) fn round<T: Real>(matrix: &Matrix<f64>) -> Matrix<T> {
     Matrix { rows: matrix.rows, cols: matrix.cols, data: matrix.data.iter().map(|&x| T::of(x)).collect() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Products agree with sums written out, and the bits of a column do not depend on the number of columns.
-    #[test]
-    fn products_and_their_columns() {
-        const COLUMNS: usize = 128;
-        fn check<T: Scalar>(tolerance: f64) {
-            for rows in [1, 2, 3, 7, 19, 33, 49, 152] {
-                for depth in [1, 2, 7, 19, 61, 152, 600] {
-                    let numbers = |n: usize, step: f64| (0..n).map(|i| T::of((i as f64 * step).sin())).collect();
-                    let (a, b): (Vec<T>, Vec<T>) = (numbers(rows * depth, 0.7), numbers((depth + 2) * COLUMNS, 1.3));
-                    let before: Vec<T> = numbers((rows + 1) * COLUMNS, 0.3);
-                    for (left, factor, keep) in [
-                        (View::of(&a, rows, depth), 1.0, 1.0),
-                        (View::of(&a, rows, depth), 0.5, 0.0),
-                        (View::of(&a, depth, rows).transposed(), 0.5, 0.0),
-                    ] {
-                        let product = |columns: usize| {
-                            let mut out = before.clone();
-                            let right = View::of(&b, depth + 2, columns).part(1..depth + 1);
-                            multiply(left, right, T::of(factor), T::of(keep), &mut out, rows + 1);
-                            out
-                        };
-                        let whole = product(COLUMNS);
-                        let (i, j) = (rows / 2, COLUMNS / 3);
-                        let terms = (0..depth).map(|k| left.at(i, k).f64() * b[j * (depth + 2) + 1 + k].f64());
-                        let at = j * (rows + 1) + i;
-                        let exact = keep * before[at].f64() + factor * terms.sum::<f64>();
-                        let error = (whole[at].f64() - exact).abs();
-                        assert!(error < tolerance * (depth as f64).sqrt(), "{rows} {depth} {factor}: {error:e}");
-                        assert!(whole.iter().zip(&before).skip(rows).step_by(rows + 1).all(|(a, b)| a == b));
-                        for count in 1..COLUMNS {
-                            let length = count * (rows + 1) - 1;
-                            assert!(product(count)[..length] == whole[..length], "{rows} {depth} {count} {factor}");
-                        }
-                    }
-                }
-            }
-        }
-        check::<f32>(1e-6);
-        check::<f64>(1e-15);
-    }
 }

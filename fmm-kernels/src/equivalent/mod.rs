@@ -59,7 +59,7 @@ pub use affine::Affine;
 pub use dense::Dense;
 pub use expansion::EquivalentExpansion;
 pub use lattice::{Fill, Lattice};
-pub use matrix::{Matrix, View, multiply};
+pub use matrix::{Matrix, View};
 pub use operators::{Direction, OperatorSet, Operators};
 
 use fmm_traits::{Error, Members};
@@ -80,25 +80,10 @@ pub trait Scalar: fmm_traits::Real {
         lattice: Lattice,
         disk: Option<&Path>,
     ) -> Result<Arc<Operators<Self>>, Error>;
-
-    /// [`multiply`] without checks, for matrices of m × k and k × n numbers (`shape` = \[m, k, n\]). Each matrix has its
-    /// first number and the steps from row to row and from column to column.
-    ///
-    /// # Safety
-    /// All entries must lie in memory that is valid for reads, and those of `to` also for writes. Those of `to` must be
-    /// different numbers and no numbers of the other matrices.
-    unsafe fn gemm(
-        shape: [usize; 3],
-        factor: Self,
-        left: (*const Self, [usize; 2]),
-        right: (*const Self, [usize; 2]),
-        keep: Self,
-        to: (*mut Self, [usize; 2]),
-    );
 }
 
 macro_rules! scalar {
-    ($type:ident, $gemm:path) => {
+    ($type:ident) => {
         impl Scalar for $type {
             #[inline(never)]
             fn operators(
@@ -110,25 +95,11 @@ macro_rules! scalar {
             ) -> Result<Arc<Operators<Self>>, Error> {
                 cache::operators(family, params, side, lattice, disk)
             }
-
-            unsafe fn gemm(
-                [m, k, n]: [usize; 3],
-                factor: Self,
-                left: (*const Self, [usize; 2]),
-                right: (*const Self, [usize; 2]),
-                keep: Self,
-                to: (*mut Self, [usize; 2]),
-            ) {
-                // Steps lie within memory of at most isize::MAX bytes, or are not used.
-                let [a, b, c] = [left.1, right.1, to.1].map(|steps| steps.map(|step| step as isize));
-                // SAFETY: the caller vouches for it.
-                unsafe { $gemm(m, k, n, factor, left.0, a[0], a[1], right.0, b[0], b[1], keep, to.0, c[0], c[1]) }
-            }
         }
     };
 }
-scalar!(f32, matrixmultiply::sgemm);
-scalar!(f64, matrixmultiply::dgemm);
+scalar!(f32);
+scalar!(f64);
 
 #[cfg(test)]
 mod tests;

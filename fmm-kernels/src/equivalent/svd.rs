@@ -5,7 +5,7 @@
 //! only its right vectors V are taken. The columns of A·V are nearly orthogonal, and rotations by Jacobi make them
 //! orthogonal to rounding (Hestenes, *J. Soc. Indust. Appl. Math.* 6 (1958) 51–90): A·V = U·Σ.
 
-use super::matrix::{Matrix, View, multiply};
+use super::matrix::Matrix;
 use nalgebra::DMatrix;
 
 /// Steps of nalgebra's decomposition for each column; two are usual.
@@ -22,7 +22,8 @@ const MIN_SQUARE: f64 = 1e-32;
 
 /// The thin decomposition A = U·diag(σ)·Vᵀ of an m × n matrix, with k = min(m, n) singular values.
 pub(super) struct Svd {
-    /// The left vectors: m × k. The column of a singular value 0 is 0.
+    /// The left vectors: m × k. Columns of singular values that are rounding alone need not be orthogonal; that of a value 0
+    /// is 0.
     pub u: Matrix<f64>,
     /// The singular values, descending.
     pub sigma: Vec<f64>,
@@ -43,12 +44,9 @@ impl Svd {
             return Some(Svd { u: zeros(m), sigma: vec![0.0; k], v: zeros(n) });
         }
         // Squares of tiny numbers would be 0.
-        let scaled: Vec<f64> = a.data.iter().map(|x| x / largest).collect();
-        let start = DMatrix::from_column_slice(m, n, &scaled);
-        let rows = start.try_svd_unordered(false, true, f64::EPSILON, MAX_STEPS * k)?.v_t?;
-        let mut v: Vec<f64> = rows.transpose().data.into();
-        let mut u = vec![0.0; m * k];
-        multiply(View::of(&scaled, m, n), View::of(&v, n, k), 1.0, 0.0, &mut u, m);
+        let start = DMatrix::from_iterator(m, n, a.data.iter().map(|x| x / largest));
+        let v = start.clone().try_svd_unordered(false, true, f64::EPSILON, MAX_STEPS * k)?.v_t?.transpose();
+        let [mut u, mut v] = [&start * &v, v].map(|matrix| Vec::from(matrix.data));
         let squares = orthogonalize(&mut u, m, &mut v, n)?;
         let mut order: Vec<usize> = (0..k).collect();
         order.sort_by(|&i, &j| squares[j].total_cmp(&squares[i]));
@@ -134,9 +132,8 @@ mod tests {
 
     /// aᵀ·b.
     fn product(a: &Matrix<f64>, b: &Matrix<f64>) -> Matrix<f64> {
-        let mut data = vec![0.0; a.cols * b.cols];
-        multiply(a.view().transposed(), b.view(), 1.0, 0.0, &mut data, a.cols);
-        Matrix { rows: a.cols, cols: b.cols, data }
+        let [x, y] = [a, b].map(|m| DMatrix::from_column_slice(m.rows, m.cols, &m.data));
+        Matrix { rows: a.cols, cols: b.cols, data: x.tr_mul(&y).data.into() }
     }
 
     /// Asserts that UΣVᵀ is `a` and that the columns of V and of U are orthonormal. Columns of U for singular values below

@@ -3,6 +3,7 @@
 //! A crate for products would allocate memory for each of them. Here the numbers of a column are always added in the same
 //! order, so that they do not depend on the other columns, nor on the boxes of a level that a rank has.
 
+use super::translate::room;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_kernels::equivalent::{Scalar, View};
 use fmm_traits::{Lane, Simd, SimdLane};
@@ -54,8 +55,7 @@ impl<T: Scalar> Vectorized for Compute<'_, '_, T> {
         let (rows, depth) = (left.rows(), left.cols());
         let width = T::Vector::<S>::WIDTH;
         let height = VECTORS * width;
-        self.panel.resize((height * depth).max(self.panel.len()), T::default());
-        let panel = &mut self.panel[..height * depth];
+        let panel = room(self.panel, height * depth);
         for top in (0..rows).step_by(height) {
             // Some rows of the matrix, column after column. Rows that it lacks are 0.
             let here = height.min(rows - top);
@@ -100,6 +100,7 @@ impl<T: Scalar> Vectorized for Compute<'_, '_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fmm_kernels::equivalent::Matrix;
 
     /// Products agree with sums written out, on every instruction set, and the bits of a column do not depend on the number
     /// of columns.
@@ -111,13 +112,16 @@ mod tests {
             for rows in [1, 2, 3, 7, 19, 33, 152] {
                 for depth in [0, 1, 2, 7, 19, 61, 600] {
                     let numbers = |n: usize, step: f64| (0..n).map(|i| T::of((i as f64 * step).sin())).collect();
-                    let (a, b): (Vec<T>, Vec<T>) = (numbers(rows * depth, 0.7), numbers((depth + 2) * COLUMNS, 1.3));
+                    let b: Vec<T> = numbers((depth + 2) * COLUMNS, 1.3);
+                    let [a, across] = [(rows, depth), (depth, rows)].map(|(rows, cols)| Matrix {
+                        rows,
+                        cols,
+                        data: numbers(rows * cols, 0.7),
+                    });
                     let before: Vec<T> = numbers((rows + 1) * COLUMNS, 0.3);
-                    for (left, factor, add) in [
-                        (View::of(&a, rows, depth), 1.0, true),
-                        (View::of(&a, rows, depth), 1.5, false),
-                        (View::of(&a, depth, rows).transposed(), 1.5, false),
-                    ] {
+                    for (left, factor, add) in
+                        [(a.view(), 1.0, true), (a.view(), 1.5, false), (across.view().transposed(), 1.5, false)]
+                    {
                         let mut product = |columns: usize| {
                             let mut out = before.clone();
                             let (right, to) = ((&b[1..], depth + 2), (&mut out[..], rows + 1));

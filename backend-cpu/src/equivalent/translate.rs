@@ -60,7 +60,7 @@ pub struct Scratch<T> {
 }
 
 /// The first `len` numbers of `v`, which grows if it is shorter.
-fn room<T: Scalar>(v: &mut Vec<T>, len: usize) -> &mut [T] {
+pub(super) fn room<T: Scalar>(v: &mut Vec<T>, len: usize) -> &mut [T] {
     if v.len() < len {
         v.resize(len, T::default());
     }

@@ -17,11 +17,11 @@ pub struct Matrix<T> {
 impl<T> Matrix<T> {
     /// The whole matrix.
     pub fn view(&self) -> View<'_, T> {
-        View::of(&self.data, self.rows, self.cols)
+        View { data: &self.data, rows: self.rows, cols: self.cols, steps: [1, self.rows] }
     }
 }
 
-/// A matrix in borrowed memory, or its transpose: entry (i, j) is `data[i·steps[0] + j·steps[1]]`.
+/// A borrowed [`Matrix`], or its transpose: entry (i, j) is `data[i·steps[0] + j·steps[1]]`.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a, T> {
     data: &'a [T],
@@ -30,15 +30,7 @@ pub struct View<'a, T> {
     steps: [usize; 2],
 }
 
-impl<'a, T> View<'a, T> {
-    /// The matrix with the columns `data`, one after the other.
-    ///
-    /// # Panics
-    /// If `data` has fewer than `rows`·`cols` numbers.
-    pub fn of(data: &'a [T], rows: usize, cols: usize) -> Self {
-        let len = rows.checked_mul(cols).expect("a matrix has no more numbers than its slice");
-        View { data: &data[..len], rows, cols, steps: [1, rows] }
-    }
+impl<T> View<'_, T> {
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -78,6 +70,15 @@ impl<T: Copy> Matrix<T> {
     pub(crate) fn columns(&self, columns: &[usize]) -> Self {
         let data = columns.iter().flat_map(|j| &self.data[j * self.rows..(j + 1) * self.rows]).copied().collect();
         Matrix { rows: self.rows, cols: columns.len(), data }
+    }
+}
+
+#[cfg(test)]
+impl Matrix<f64> {
+    /// The product of two matrices.
+    pub(super) fn times(&self, other: &Self) -> Self {
+        let [a, b] = [self, other].map(|m| nalgebra::DMatrix::from_column_slice(m.rows, m.cols, &m.data));
+        Matrix { rows: self.rows, cols: other.cols, data: (a * b).data.into() }
     }
 }
 

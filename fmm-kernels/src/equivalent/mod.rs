@@ -66,8 +66,8 @@ use fmm_traits::{Error, Members};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A working precision with dense linear algebra: f32 or f64. Its function builds operators. It is compiled in this crate,
-/// and not again in each crate that plans.
+/// A working precision of operators: f32 or f64. Its function builds them. It is compiled in this crate, and not again in
+/// each crate that plans.
 pub trait Scalar: fmm_traits::Real {
     /// One level of [`OperatorSet::of`].
     ///

@@ -21,8 +21,8 @@ use super::symmetry::{Side, Symmetry};
 use fmm_traits::{Error, Member};
 use rayon::prelude::*;
 
-/// Version of the rules for cutoffs. Increase it when a number or a rule of this file changes: operators on disk are
-/// found by it.
+/// Version of the solves. Increase it when a number or a rule of this file or of [`super::svd`] changes: operators on
+/// disk are found by it.
 pub(super) const VERSION: u32 = 3;
 /// Smallest singular value kept in f64, as a fraction of the largest. It balances the accuracy of high orders against
 /// rounding; measured in docs/notes/equivalent-densities.md.

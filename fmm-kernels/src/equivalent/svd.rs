@@ -130,12 +130,6 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// aᵀ·b.
-    fn product(a: &Matrix<f64>, b: &Matrix<f64>) -> Matrix<f64> {
-        let [x, y] = [a, b].map(|m| DMatrix::from_column_slice(m.rows, m.cols, &m.data));
-        Matrix { rows: a.cols, cols: b.cols, data: x.tr_mul(&y).data.into() }
-    }
-
     /// Asserts that UΣVᵀ is `a` and that the columns of V and of U are orthonormal. Columns of U for singular values below
     /// 1e-14 of the largest may be rounding alone, and are left out.
     fn check(what: &str, a: &Matrix<f64>) -> Svd {
@@ -143,11 +137,11 @@ mod tests {
         let Svd { u, sigma, v } = &svd;
         assert!(sigma.is_sorted_by(|a, b| a >= b), "{what}");
         let scaled = u.data.chunks(u.rows).zip(sigma).flat_map(|(c, s)| c.iter().map(move |x| x * s)).collect();
-        let back = product(&Matrix { data: scaled, ..*u }.transposed(), &v.transposed());
+        let back = Matrix { data: scaled, ..*u }.times(&v.transposed());
         let error = back.data.iter().zip(&a.data).fold(0.0, |e: f64, (x, y)| e.max((x - y).abs())) / sigma[0];
         let rank = sigma.iter().take_while(|&&s| s > 1e-14 * sigma[0]).count();
         let turned = [(u, rank), (v, v.cols)].map(|(m, count)| {
-            let gram = product(m, m);
+            let gram = m.transposed().times(m);
             let entries = (0..count).flat_map(|j| (0..count).map(move |i| (i, j)));
             entries.fold(0.0, |e: f64, (i, j)| e.max((gram.view().at(i, j) - f64::from(i == j)).abs()))
         });
@@ -214,7 +208,7 @@ mod tests {
             _ => 1e-10 * 0.5f64.powi(k as i32 - 29),
         };
         let scaled = left.data.chunks(40).enumerate().flat_map(|(k, c)| c.iter().map(move |x| x * sigma(k))).collect();
-        let svd = check("a cluster", &product(&Matrix { data: scaled, ..left }.transposed(), &right.transposed()));
+        let svd = check("a cluster", &Matrix { data: scaled, ..left }.times(&right.transposed()));
         assert!(svd.sigma.iter().enumerate().all(|(k, s)| (s - sigma(k)).abs() < 1e-15), "{:?}", svd.sigma);
     }
 

@@ -274,11 +274,6 @@ fn a_kernel_that_is_not_reciprocal_must_say_so() {
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
 }
 
-fn product(a: &Matrix<f64>, b: &Matrix<f64>) -> Matrix<f64> {
-    let [x, y] = [a, b].map(|m| nalgebra::DMatrix::from_column_slice(m.rows, m.cols, &m.data));
-    Matrix { rows: a.rows, cols: b.cols, data: (x * y).data.into() }
-}
-
 fn scaled(factor: f64, a: &Matrix<f64>) -> Matrix<f64> {
     Matrix { data: a.data.iter().map(|x| factor * x).collect(), ..*a }
 }
@@ -334,7 +329,7 @@ fn shared_downward_operators_equal_separate_ones() {
     let check = Matrix { rows: check.len(), cols: 1, data: check };
     let [a, b] = dense.each_ref().map(|(factor, d)| {
         let [v, u] = &d.downward;
-        scaled(*factor, &product(&d.l2l[3], &product(v, &product(u, &check))))
+        scaled(*factor, &d.l2l[3].times(&v.times(&u.times(&check))))
     });
     assert!(deviation(&b, &a) < 1e-9);
     check_expansion::<f64, _>(
@@ -401,7 +396,7 @@ fn blocks_are_whole<F: Family>(family: F, lattice: Lattice) {
     }
     let field = matrix::kernel_matrix(&Member::of::<F::Equivalent>(), &params, &outer, &inner, |_, _| 1.0);
     let [v, u] = &dense.upward;
-    let d = deviation(&product(&field, &product(v, &product(u, &field))), &field);
+    let d = deviation(&field.times(&v.times(&u.times(&field))), &field);
     // In a volume, singular values are dropped to the error of the order.
     let digits = if lattice.fill == Fill::Surface { lattice.order } else { lattice.order - 2 };
     assert!(d < 10f64.powi(-(digits as i32)), "{} {lattice:?}: {d:e}", family.name());

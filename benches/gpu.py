@@ -13,7 +13,8 @@ case of the whole process runs one evaluation and no check. A process that has o
 whatever it has done: behind the cases of whole processes stands `end`, and as `empty` the time in which a process ends
 that has opened the device and nothing else.
 
-Orders are those whose errors keep the goals of docs/notes/gpu-performance.md for normal strengths. The strengths of the
+Orders are those whose errors keep the goals of docs/notes/gpu-performance.md for normal strengths. `--ncrit` is given where
+smaller leaves than those of a plan are faster. The strengths of the
 demo, uniform in (0, 1), have smaller errors. Rows by spherical harmonics keep the goals for strengths in (0, 1): there
 the errors of potential and gradient differ by as much as those of the rivals, which the goals are to beat.
 """

@@ -73,12 +73,15 @@ impl Sources {
         (0..sets).into_par_iter().map(of_set).collect()
     }
 
-    /// Appends sources: their positions, each with its probability.
-    fn take(&mut self, sources: impl Iterator<Item = (u32, f64)>) {
-        for (position, probability) in sources {
-            self.positions.push(position);
-            self.probability.push(probability);
-        }
+    /// No sources, with room for `count`.
+    fn with_room(count: usize) -> Sources {
+        Sources { positions: Vec::with_capacity(count), probability: Vec::with_capacity(count) }
+    }
+
+    /// Appends the source at a position, with its probability.
+    fn take(&mut self, position: usize, probability: f64) {
+        self.positions.push(position as u32);
+        self.probability.push(probability);
     }
 }
 
@@ -157,28 +160,31 @@ pub(super) fn sources(
         |&(b, from): &(usize, Option<Given>)| from.filter(|&from| in_part(b, from)).map(|_| (b, level_of(tree, b)));
     let places: Vec<(usize, usize)> = given.values().filter_map(place).collect();
     let mut of_points = weights.of_points(site, &places)?.into_iter();
-    let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
+    let picks = |from: &Option<Given>| from.map_or(0, |from| from.picks);
+    let all_near = |&(b, from): &(usize, Option<Given>)| if near[b] { tree.sources_of(b).len() } else { picks(&from) };
+    let mut of_norm = Sources::with_room(given.values().map(all_near).sum());
+    let mut of_errors = Sources::with_room(given.values().map(|(_, from)| picks(from)).sum());
     for (b, from) in given.into_values() {
         let range = tree.sources_of(b);
         if near[b] {
-            of_norm.take(range.clone().map(|i| (i as u32, 1.0)));
+            range.clone().for_each(|at| of_norm.take(at, 1.0));
         }
         let Some(from) = from else { continue };
         let Given { chance, picks, start } = from;
-        let of_points = if in_part(b, from) { of_points.next() } else { None };
-        let taken: Vec<(u32, f64)> = match of_points {
-            None => range.map(|i| (i as u32, chance)).collect(),
+        let mut give = |at: usize, probability: f64| {
+            of_errors.take(at, probability);
+            if !near[b] {
+                of_norm.take(at, probability);
+            }
+        };
+        match if in_part(b, from) { of_points.next() } else { None } {
+            None => range.for_each(|at| give(at, chance)),
             Some(weights) => {
                 let step = weights.iter().sum::<f64>() / picks as f64;
                 let mut picked = drawn_points(&weights, picks, start);
                 picked.dedup();
-                let of_point = |i: usize| chance * (weights[i] / step).min(1.0);
-                picked.into_iter().map(|i| ((range.start + i) as u32, of_point(i))).collect()
+                picked.into_iter().for_each(|i| give(range.start + i, chance * (weights[i] / step).min(1.0)));
             }
-        };
-        of_errors.take(taken.iter().copied());
-        if !near[b] {
-            of_norm.take(taken.into_iter());
         }
     }
     Ok([of_norm, of_errors])

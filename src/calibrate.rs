@@ -7,18 +7,19 @@ use crate::{demo, machine};
 use fmm_traits::{Error, Stage, Targets};
 use std::time::Instant;
 
-/// The sizes of measurements on a kind of processor.
+/// The sizes of measurements on a kind of processor. Points fill the root cube, and all leaves lie on one level: a GPU
+/// translates families of eight children together, and takes longer per edge where children are missing.
 struct Sizes {
-    /// Number of points in a measurement of stages.
-    points: usize,
+    /// The level of the leaves.
+    level: u32,
     /// Mean points per leaf in the measurements. Two occupancies separate the cost of a point from the cost of a leaf.
-    occupancies: [f64; 2],
+    occupancies: [usize; 2],
 }
 
 /// On a core: few enough points for a dozen measurements in seconds, enough for leaves with all neighbours.
-const ON_A_CORE: Sizes = Sizes { points: 30_000, occupancies: [24.0, 80.0] };
+const ON_A_CORE: Sizes = Sizes { level: 3, occupancies: [24, 80] };
 /// On a GPU: enough points to fill the largest devices, and the leaf sizes that win there.
-const ON_A_DEVICE: Sizes = Sizes { points: 1 << 20, occupancies: [40.0, 100.0] };
+const ON_A_DEVICE: Sizes = Sizes { level: 5, occupancies: [40, 100] };
 /// Number of points of a direct sum on a GPU: enough to fill the device.
 const DIRECT_POINTS: usize = 1 << 17;
 /// Number of points of a sum whose time is that of an evaluation without points.
@@ -27,8 +28,8 @@ const FEW_POINTS: usize = 4096;
 const REPETITIONS: usize = 4;
 /// Measured orders of equivalent densities.
 const EQUIVALENT_ORDERS: [usize; 4] = [4, 6, 8, 10];
-/// Measured orders of spherical harmonics.
-const SPHERICAL_ORDERS: [usize; 5] = [4, 8, 12, 16, 24];
+/// Measured orders of spherical harmonics. M2L on a GPU is unrolled up to order 12.
+const SPHERICAL_ORDERS: [usize; 6] = [4, 8, 12, 13, 16, 24];
 
 /// One measured evaluation.
 struct Sample {
@@ -71,8 +72,10 @@ impl CostModel {
         let device = plain.backend.processor().opened(&plain).transpose()?.map(|device| device.info().name.clone());
         let sizes = if device.is_some() { ON_A_DEVICE } else { ON_A_CORE };
         plain = if device.is_some() { plain.stages_apart() } else { plain.threads(1) };
-        let points = demo::points(demo::Demo::Uniform, sizes.points, 1);
-        let strengths = demo::strengths(sizes.points, facts.strengths, 1);
+        let most = (sizes.occupancies[1] << (3 * sizes.level)).max(DIRECT_POINTS);
+        let points = demo::points(demo::Demo::Uniform, most, 1);
+        let strengths = demo::strengths(most, facts.strengths, 1);
+        let first = |n: usize| (&points[..3 * n], &strengths[..facts.strengths * n]);
         let mut near = Vec::new();
         let mut orders = |method: Method, orders: &[usize]| -> Result<Vec<OrderCosts>, Error> {
             let mut rows = Vec::new();
@@ -80,7 +83,7 @@ impl CostModel {
                 let plain = plain.clone().method(method).order(order);
                 let mut samples = Vec::new();
                 for occupancy in sizes.occupancies {
-                    samples.push(sample(&plain, occupancy, &points, &strengths)?);
+                    samples.push(sample(&plain, occupancy, first(occupancy << (3 * sizes.level)))?);
                 }
                 rows.push(far(order, &samples));
                 near.append(&mut samples);
@@ -95,7 +98,7 @@ impl CostModel {
         // On a core a pair of a direct sum costs as much as a pair of P2P.
         let (mut direct, mut evaluation) = (pair, EVALUATION_NANOSECONDS);
         if device.is_some() {
-            let time = |builder: Fmm, n: usize| shortest(&builder, &points[..3 * n], &strengths[..facts.strengths * n]);
+            let time = |builder: Fmm, n: usize| shortest(&builder, first(n));
             evaluation =
                 time(plain.clone().method(Method::EquivalentDensities).order(EQUIVALENT_ORDERS[0]), FEW_POINTS)?;
             let pairs = (DIRECT_POINTS as f64).powi(2);
@@ -126,14 +129,10 @@ impl CostModel {
     }
 }
 
-/// Evaluates on a uniform tree with `occupancy` points per leaf. The root cube contains the unit cube, and its side is
-/// the side of such a leaf times a power of two.
-fn sample(builder: &Fmm, occupancy: f64, points: &[f64], strengths: &[f64]) -> Result<Sample, Error> {
-    let leaf = (3.0 * occupancy / points.len() as f64).cbrt();
-    let side = leaf * (1.0 / leaf).log2().ceil().exp2();
+/// Evaluates at points of the unit cube, on a tree whose leaves lie on one level and hold `occupancy` points on average.
+fn sample(builder: &Fmm, occupancy: usize, (points, strengths): (&[f64], &[f64])) -> Result<Sample, Error> {
     // Some leaves hold more than the mean, but their parents hold eight times the mean and must be split.
-    let ncrit = (4.0 * occupancy) as usize;
-    let plan = builder.clone().ncrit(ncrit).root_cube([0.0; 3], side).plan(points, Targets::Sources)?;
+    let plan = builder.clone().ncrit(4 * occupancy).root_cube([0.0; 3], 1.0).plan(points, Targets::Sources)?;
     let mut stages = [f64::INFINITY; Stage::ALL.len()];
     for _ in 0..REPETITIONS {
         let out = plan.apply(strengths)?;
@@ -143,7 +142,7 @@ fn sample(builder: &Fmm, occupancy: f64, points: &[f64], strengths: &[f64]) -> R
 }
 
 /// Shortest time of an evaluation, in nanoseconds.
-fn shortest(builder: &Fmm, points: &[f64], strengths: &[f64]) -> Result<f64, Error> {
+fn shortest(builder: &Fmm, (points, strengths): (&[f64], &[f64])) -> Result<f64, Error> {
     let plan = builder.plan(points, Targets::Sources)?;
     let mut least = f64::INFINITY;
     for _ in 0..REPETITIONS {

@@ -9,16 +9,24 @@ use fmm_traits::Precision;
 
 /// Fixed time of an evaluation on a CPU, in nanoseconds.
 pub(crate) const EVALUATION_NANOSECONDS: f64 = 1e6;
-/// Smallest mean points per leaf that the cost model chooses on a CPU: for equivalent densities in the plane, and for all
-/// else.
-pub(super) const SMALLEST_LEAF: [f64; 2] = [8.0; 2];
-/// As [`SMALLEST_LEAF`], on a GPU. Smaller leaves do not fill the warps of P2P: at 2²⁰ points with gradients, 32 points
-/// per leaf took P2P 1.4 ms in f32 and 4.6 in f64, 60 points 1.2 and 2.6, though they have twice the pairs (one NVIDIA
-/// H200). And all low orders then have one size of leaves, so that candidates of a plan share a tree. In the plane a box
-/// has 9 neighbours and little work of its own, and small leaves pay: at 2²² points in f64, leaves of 12, 18, 26 and 54
-/// points took 35, 45, 65 and 118 ms for K₀, and 11.1, 10.8, 12.6 and 19.1 ms for ln r. Interpolation gains a tenth, and
-/// in f32 its floor rises in small boxes: for e^(−(r/0.1)²) the measured bound rose above 1e-4.
-pub(super) const SMALLEST_DEVICE_LEAF: [f64; 2] = [12.0, 60.0];
+/// Smallest mean points per leaf that the cost model chooses.
+#[derive(Clone, Copy)]
+pub(crate) struct SmallestLeaf {
+    /// For equivalent densities in the plane.
+    pub curves: f64,
+    /// For interpolation.
+    pub volumes: f64,
+    /// For all else.
+    pub others: f64,
+}
+
+pub(super) const SMALLEST_LEAF: SmallestLeaf = SmallestLeaf { curves: 8.0, volumes: 8.0, others: 8.0 };
+/// On a GPU. In space the best leaves of the lowest orders have about 34 points, as eq. 28 says: a group of P2P holds up to
+/// 64 targets of several leaves. In the plane a box has 9 neighbours and little work of its own, and smaller leaves pay: at
+/// 2²² points in f64, leaves of 12, 18, 26 and 54 points took 35, 45, 65 and 118 ms for K₀, and 11.1, 10.8, 12.6 and 19.1 ms
+/// for ln r. In f32 the floor of interpolation rises in small boxes: for e^(−(r/0.1)²) the measured bound rose from below
+/// 1e-4 to 2e-4. (One NVIDIA H200; leaves in space: `runs/2026-11-27-h200/leaves.txt`.)
+pub(super) const SMALLEST_DEVICE_LEAF: SmallestLeaf = SmallestLeaf { curves: 12.0, volumes: 60.0, others: 32.0 };
 
 /// Costs of the Laplace potential and gradient in f64. For equivalent densities of order 6, 8 and 10, eq. 28 gives 57,
 /// 93 and 133 points per leaf from these costs. A sweep over leaf sizes at a million points found 57, 80 and 110.
@@ -193,36 +201,36 @@ struct DeviceTable {
     spherical: &'static [[f64; 4]],
 }
 const DEVICE_F64: DeviceTable = DeviceTable {
-    fixed: [0.00146, 0.519, 0.00131, 434000.0],
+    fixed: [0.00147, 0.468, 0.0013, 342000.0],
     equivalent: &[
-        [4.0, 0.373, 6.81, 0.0934],
-        [6.0, 0.601, 19.4, 0.323],
-        [8.0, 0.95, 48.4, 0.755],
-        [10.0, 1.37, 104.0, 1.66],
+        [4.0, 0.187, 12.4, 0.0835],
+        [6.0, 0.369, 26.4, 0.303],
+        [8.0, 0.68, 56.3, 0.71],
+        [10.0, 1.07, 113.0, 1.57],
     ],
     spherical: &[
-        [4.0, 0.153, 2.38, 0.0918],
-        [8.0, 0.253, 4.41, 0.279],
-        [12.0, 0.539, 14.8, 1.18],
-        [16.0, 0.757, 21.0, 3.67],
-        [24.0, 1.3, 96.3, 20.2],
+        [4.0, 0.0741, 4.79, 0.0817],
+        [8.0, 0.138, 7.68, 0.264],
+        [12.0, 0.32, 20.2, 1.07],
+        [13.0, 0.37, 18.5, 1.9],
+        [16.0, 0.546, 26.2, 3.63],
+        [24.0, 1.41, 90.8, 21.0],
     ],
 };
 const DEVICE_F32: DeviceTable = DeviceTable {
-    fixed: [0.000701, 0.278, 0.00129, 407000.0],
+    fixed: [0.000665, 0.313, 0.00128, 328000.0],
     equivalent: &[
-        [4.0, 0.3, 6.35, 0.0663],
-        [6.0, 0.447, 17.1, 0.242],
-        [8.0, 0.674, 38.8, 0.576],
-        [10.0, 1.01, 72.7, 1.23],
+        [4.0, 0.106, 12.3, 0.0592],
+        [6.0, 0.185, 24.7, 0.224],
+        [8.0, 0.31, 49.6, 0.541],
+        [10.0, 0.503, 88.0, 1.15],
     ],
     spherical: &[
-        [4.0, 0.141, 2.58, 0.0645],
-        [8.0, 0.208, 4.51, 0.174],
-        [12.0, 0.4, 9.53, 0.56],
-        // Rotations are unrolled up to order 12. `fmm calibrate` does not measure this row.
-        [13.0, 0.43, 11.5, 1.7],
-        [16.0, 0.536, 18.5, 4.11],
-        [24.0, 1.18, 48.2, 11.6],
+        [4.0, 0.0672, 4.72, 0.0579],
+        [8.0, 0.105, 7.43, 0.161],
+        [12.0, 0.231, 14.0, 0.531],
+        [13.0, 0.261, 16.5, 1.96],
+        [16.0, 0.363, 22.8, 3.66],
+        [24.0, 0.81, 56.5, 11.1],
     ],
 };

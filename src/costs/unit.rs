@@ -1,6 +1,6 @@
 //! Prices from the unit costs of a [`CostModel`](crate::CostModel), on one CPU core or on a GPU.
 
-use super::built_in::TREECODE_LEAF;
+use super::built_in::{SmallestLeaf, TREECODE_LEAF};
 use super::{Costs, OrderCosts, Prices, pairs_in_a_treecode, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
@@ -18,8 +18,7 @@ pub(crate) struct UnitCosts<'a> {
     pub facts: &'a Facts,
     /// Mean points per leaf of a treecode with spherical harmonics.
     pub treecode_leaf: f64,
-    /// Smallest mean points per leaf: for equivalent densities in the plane, and for all else.
-    pub smallest_leaf: [f64; 2],
+    pub smallest_leaf: SmallestLeaf,
     /// Whether M2L of lattices transforms and multiplies the spectra of whole families, absent children included.
     pub by_families: bool,
 }
@@ -27,8 +26,12 @@ pub(crate) struct UnitCosts<'a> {
 impl UnitCosts<'_> {
     /// Smallest mean points per leaf.
     pub fn smallest(&self, parts: &Parts) -> f64 {
-        let curves = parts.dim == 2 && parts.expansion == Expansion::Equivalent;
-        self.smallest_leaf[usize::from(!curves)]
+        let SmallestLeaf { curves, volumes, others } = self.smallest_leaf;
+        match parts.expansion {
+            Expansion::Interpolation => volumes,
+            Expansion::Equivalent if parts.dim == 2 => curves,
+            Expansion::Equivalent | Expansion::Spherical => others,
+        }
     }
 
     /// Costs of the far fields at order p: so many times those of one.

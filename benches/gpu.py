@@ -13,8 +13,7 @@ case of the whole process runs one evaluation and no check. A process that has o
 whatever it has done: behind the cases of whole processes stands `end`, and as `empty` the time in which a process ends
 that has opened the device and nothing else.
 
-Orders are those whose errors keep the goals of docs/notes/gpu-performance.md for normal strengths. `--ncrit` is given where
-smaller leaves than those of a plan are faster. The strengths of the
+Orders are those whose errors keep the goals of docs/notes/gpu-performance.md for normal strengths. The strengths of the
 demo, uniform in (0, 1), have smaller errors. Rows by spherical harmonics keep the goals for strengths in (0, 1): there
 the errors of potential and gradient differ by as much as those of the rivals, which the goals are to beat.
 """
@@ -40,8 +39,8 @@ QUADTREE = [
 HARMONICS = [
     ("2^24 f32 both", ["--n", 1 << 24, "--precision", "f32", "--order", 7, *BOTH], 40),
     ("2^20 f32 both", ["--n", 1 << 20, "--precision", "f32", "--order", 7, *BOTH], 3.5),
-    ("2^20 f32 potential", ["--n", 1 << 20, "--precision", "f32", "--order", 6, "--ncrit", 80], 2.7),
-    ("2^20 f64 both", ["--n", 1 << 20, "--order", 8, "--ncrit", 72, *BOTH], 5.5),
+    ("2^20 f32 potential", ["--n", 1 << 20, "--precision", "f32", "--order", 6], 2.7),
+    ("2^20 f64 both", ["--n", 1 << 20, "--order", 8, *BOTH], 5.5),
 ]
 # Name, options, what is compared, milliseconds to reach.
 CASES = [

@@ -81,19 +81,24 @@ pub(crate) struct Candidate {
     pub layout: Layout,
     /// The orders that the expansion supports.
     pub orders: RangeInclusive<usize>,
-    /// The given order, or the order at which the search for a tolerance begins.
-    pub first: usize,
+    /// The given order, or the order that the tolerance is expected to need, which may lie between two orders.
+    pub guess: f64,
     /// Assumed digits gained per order, until the probe has measured two orders.
     pub digits: f64,
     /// Mean points per leaf; in the plane the desired population.
     pub occupancy: f64,
-    /// Forecast time of an evaluation on one core, or on the GPU, in seconds.
+    /// Forecast time of an evaluation on one core, or on the GPU, in seconds, as [`expected`] at the guess.
     pub seconds: f64,
     /// Name of the cost model behind the forecast.
     pub costs: String,
 }
 
 impl Candidate {
+    /// The order at which the search for a tolerance begins, or the given order.
+    pub fn first(&self) -> usize {
+        self.guess.round() as usize
+    }
+
     /// The candidate with another number of values of each attribute in far fields, and the forecast of before.
     pub fn with_nodes(&self, nodes: usize) -> Candidate {
         let mut other = self.clone();
@@ -198,21 +203,28 @@ fn derivatives(r: &Fmm, facts: &Facts) -> usize {
 pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
     match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, _) => [0.89, -0.5],
-        (Expansion::Interpolation, _) => [0.9, -0.1],
+        (Expansion::Interpolation, _) => [0.9, -0.4],
         (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.5 * theta + 0.22 * theta * theta).log10(), theta],
         (Expansion::Spherical, _) => [0.33, 1.0],
     }
 }
 
-/// The order at which the search for a tolerance begins.
-fn first_order(parts: &Parts, tolerance: f64, derivatives: usize) -> usize {
+/// The order that a tolerance is expected to need. It may lie between two orders.
+fn order_for(parts: &Parts, tolerance: f64, derivatives: usize) -> f64 {
     let [slope, start] = convergence(parts);
     let lost = match (parts.expansion, parts.policy) {
         (_, Policy::Treecode { .. }) => 0.0,
         (Expansion::Equivalent | Expansion::Interpolation, _) => LOSS_OF_DENSITIES[derivatives],
         (Expansion::Spherical, _) => LOSS_OF_HARMONICS[derivatives],
     };
-    ((-tolerance.log10() + lost - start) / slope).round().clamp(1.0, 100.0) as usize
+    (-tolerance.log10() + lost - start) / slope
+}
+
+/// The seconds that an order between two orders is expected to take: one of the two will be needed.
+pub(crate) fn expected(order: f64, seconds: impl Fn(usize) -> f64) -> f64 {
+    let (below, part) = (order.floor(), order.fract());
+    let at_below = seconds(below as usize);
+    if part == 0.0 { at_below } else { (1.0 - part) * at_below + part * seconds(below as usize + 1) }
 }
 
 /// Estimated error of an order. It sets the distance within which pairs of a softened kernel are summed directly. The
@@ -264,7 +276,7 @@ fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
 
 /// Direct summation as a candidate. `layout` tells space from the plane.
 fn direct_sum(layout: Layout, seconds: f64, costs: String) -> Candidate {
-    Candidate { method: Method::Direct, layout, orders: 0..=0, first: 0, digits: 1.0, occupancy: 1.0, seconds, costs }
+    Candidate { method: Method::Direct, layout, orders: 0..=0, guess: 0.0, digits: 1.0, occupancy: 1.0, seconds, costs }
 }
 
 /// The candidates of `method` on an octree: one, or one per opening angle of a treecode. [`Method::Auto`] stands for
@@ -298,16 +310,17 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
         if let Policy::Treecode { theta: chosen } = &mut parts.policy {
             *chosen = theta;
         }
-        let first = match task.goal {
-            Goal::Order(order) => given(order, &orders)?,
+        let guess = match task.goal {
+            Goal::Order(order) => given(order, &orders)? as f64,
             Goal::Tolerance(e) | Goal::Usual(e) => {
-                first_order(&parts, e, derivatives(r, facts)).clamp(*orders.start(), *orders.end())
+                order_for(&parts, e, derivatives(r, facts)).clamp(*orders.start() as f64, *orders.end() as f64)
             }
         };
-        let [occupancy, seconds] = on_leaves(r, task, seen, &parts, first);
+        let [occupancy, _] = on_leaves(r, task, seen, &parts, guess.round() as usize);
+        let seconds = expected(guess, |order| on_leaves(r, task, seen, &parts, order)[1]);
         let costs = prices.source().to_string();
         let (layout, orders, digits) = (Layout::Octree(parts), orders.clone(), convergence(&parts)[0]);
-        found.push(Candidate { method, layout, orders, first, digits, occupancy, seconds, costs });
+        found.push(Candidate { method, layout, orders, guess, digits, occupancy, seconds, costs });
     }
     Ok(found)
 }
@@ -396,9 +409,9 @@ fn in_plane(r: &Fmm, task: &Task, pairs: PlanePairs, counts: [usize; 2]) -> Resu
     };
     let (layout, costs) = (Layout::Pyramid { pairs, theta }, costs::BUILT_IN.to_string());
     let direct = direct_sum(layout, prices.direct(counts), costs.clone());
-    let [occupancy, seconds] = in_population(r, first, counts);
+    let ([occupancy, seconds], guess) = (in_population(r, first, counts), first as f64);
     let fast =
-        Candidate { method: Method::Laurent, layout, orders, first, digits: -theta.log10(), occupancy, seconds, costs };
+        Candidate { method: Method::Laurent, layout, orders, guess, digits: -theta.log10(), occupancy, seconds, costs };
     Ok(match r.method {
         Method::Direct => vec![direct],
         Method::Laurent => vec![fast],

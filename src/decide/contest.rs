@@ -263,7 +263,7 @@ impl<F: Field> Contest<'_, F> {
             }
             return true;
         }
-        let measuring = self.field.measurement(candidate, candidate.first, candidate.seconds, None);
+        let measuring = self.field.measurement(candidate, candidate.first(), candidate.seconds, None);
         let outbid = rivals.outbid(candidate.seconds, measuring);
         self.outbid_by_direct |= outbid && rivals.direct.is_some();
         outbid
@@ -309,7 +309,7 @@ impl<F: Field> Contest<'_, F> {
             self.waiting.drain(..).partition(|w| w.pause.is_none() && misses(w.expansion()));
         self.waiting = rest.into();
         for candidate in others.into_iter().map(|w| w.candidate).chain([candidate]) {
-            let first = if expansion(&candidate) == of { order } else { candidate.first };
+            let first = if expansion(&candidate) == of { order } else { candidate.first() };
             Waiting::from(with_nodes(&candidate, first)).join(&mut self.waiting);
         }
     }

@@ -32,7 +32,7 @@ pub(super) trait Field {
     /// The candidate with its forecast at an order, which is to be measured first.
     fn at(&self, candidate: &Candidate, order: usize) -> Candidate {
         let [occupancy, seconds] = self.forecast(candidate, order);
-        Candidate { first: order, occupancy, seconds, ..candidate.clone() }
+        Candidate { guess: order as f64, occupancy, seconds, ..candidate.clone() }
     }
 }
 

@@ -17,7 +17,7 @@ const SUMS_IN_EVALUATIONS: f64 = 0.3;
 pub(crate) fn forecast(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
     let task = candidates::check(r, seen.counts)?;
     let candidates = candidates(r, &task, seen)?;
-    Ok(choice(r, &task, &candidates[0], candidates[0].first, seen))
+    Ok(choice(r, &task, &candidates[0], candidates[0].first(), seen))
 }
 
 /// The choice of `candidate` with `order`, with its bytes.

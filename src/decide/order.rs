@@ -98,14 +98,14 @@ pub(super) fn search<F: Field>(
     let per_level = field.has_operators_per_level() && (rivals.best.is_some() || rivals.direct.is_some());
     let mut levels = None;
     if rivals.best.is_some() || per_level {
-        let (seconds, counted) = attempt.counted(candidate.first)?;
+        let (seconds, counted) = attempt.counted(candidate.first())?;
         levels = Some(counted).filter(|_| per_level);
-        if rivals.outbid(seconds, field.measurement(candidate, candidate.first, seconds, levels)) {
+        if rivals.outbid(seconds, field.measurement(candidate, candidate.first(), seconds, levels)) {
             return Ok(Ended::Lost);
         }
     }
     let order = match field.goal().tolerance().filter(|_| !field.is_exact(candidate)) {
-        None => candidate.first,
+        None => candidate.first(),
         Some(_) if pause.is_some_and(Pause::gives_up) => order_of_least_error(candidate, &mut attempt)?,
         Some(tolerance) => {
             let below = match pause {
@@ -116,7 +116,7 @@ pub(super) fn search<F: Field>(
                 Climbed::To(order) => order,
                 Climbed::Stalled(_) if !rivals.any() => order_of_least_error(candidate, &mut attempt)?,
                 Climbed::Stalled(least) => {
-                    return Ok(Ended::Paused { order: candidate.first, pause: Pause::Stalled(least) });
+                    return Ok(Ended::Paused { order: candidate.first(), pause: Pause::Stalled(least) });
                 }
                 Climbed::Halted(ended) => return Ok(ended),
             }
@@ -145,7 +145,7 @@ fn climb<F: Field>(
     tolerance: f64,
     below: Option<(usize, f64)>,
 ) -> Result<Climbed<Decided<F>>, Error> {
-    let mut search = Search::new(tolerance, candidate.orders.clone(), candidate.digits, candidate.first);
+    let mut search = Search::new(tolerance, candidate.orders.clone(), candidate.digits, candidate.first());
     search.knows(below);
     let mut measured: Vec<(usize, f64)> = Vec::new();
     let mut rebuilds = 0;

@@ -2,7 +2,7 @@
 
 use super::contest::{Lost, Why, best};
 use super::field::{Attempt, Field, Tried};
-use crate::candidates::{Candidate, Goal, Seen, candidates, check};
+use crate::candidates::{Candidate, Goal, Seen, candidates, check, expected};
 use crate::request::{Fmm, Method};
 use fmm_kernels::Laplace;
 use fmm_traits::Error;
@@ -68,7 +68,7 @@ impl Tables {
         working.filter_map(|(c, line)| line.order(c, tolerance).map(|order| (c, line, order))).collect()
     }
     fn candidates(&self) -> Vec<Candidate> {
-        let priced = |(c, line): &(Candidate, Line)| Candidate { seconds: line.forecast(c.first), ..c.clone() };
+        let priced = |(c, line): &(Candidate, Line)| Candidate { seconds: line.forecast(c.first()), ..c.clone() };
         let mut all: Vec<Candidate> = self.lines.iter().map(priced).collect();
         all.push(self.direct.0.clone());
         all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -167,6 +167,14 @@ fn of_laplace(tolerance: f64) -> (Vec<Candidate>, Candidate) {
     let direct = all.iter().position(|c| c.method == Method::Direct).map(|i| all.remove(i)).unwrap();
     assert_eq!(all.len(), 3);
     (all, direct)
+}
+
+/// An order between two orders costs between them, and an order itself costs what it costs.
+#[test]
+fn an_expected_order_costs_between_its_neighbours() {
+    let seconds = |order: usize| (order * order) as f64;
+    assert_eq!(expected(5.0, seconds), 25.0);
+    assert!((expected(5.25, seconds) - (0.75 * 25.0 + 0.25 * 36.0)).abs() < 1e-12);
 }
 
 fn line() -> impl Strategy<Value = Line> {

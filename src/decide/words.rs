@@ -71,7 +71,9 @@ pub(super) fn forecasts(r: &Fmm, candidates: &[Candidate]) -> String {
         _ => String::new(),
     };
     let (direct, fast): (Vec<_>, Vec<_>) = candidates.iter().partition(|c| c.method == Method::Direct);
-    let fast = fast.iter().map(|c| format!("{}{} {} at order {}", c.method.name(), parts(c), time(c.seconds), c.first));
+    let order = |c: &Candidate| (10.0 * c.guess).round() / 10.0;
+    let fast =
+        fast.iter().map(|c| format!("{}{} {} at order {}", c.method.name(), parts(c), time(c.seconds), order(c)));
     let direct = direct.iter().map(|d| format!("direct {}", time(d.seconds)));
     let what = r.backend.processor().unit();
     format!("; forecasts for {what}, before errors are measured: {}", fast.chain(direct).collect::<Vec<_>>().join(", "))

@@ -14,12 +14,15 @@ struct Sizes {
     level: u32,
     /// Mean points per leaf in the measurements. Two occupancies separate the cost of a point from the cost of a leaf.
     occupancies: [usize; 2],
+    /// Measured orders of spherical harmonics.
+    spherical: &'static [usize],
 }
 
-/// On a core: few enough points for a dozen measurements in seconds, enough for leaves with all neighbours.
-const ON_A_CORE: Sizes = Sizes { level: 3, occupancies: [24, 80] };
-/// On a GPU: enough points to fill the largest devices, and the leaf sizes that win there.
-const ON_A_DEVICE: Sizes = Sizes { level: 5, occupancies: [40, 100] };
+/// On a core: few enough points for twenty measurements in seconds, enough for leaves with all neighbours.
+const ON_A_CORE: Sizes = Sizes { level: 3, occupancies: [24, 80], spherical: &[4, 8, 12, 16, 24] };
+/// On a GPU: enough points to fill the largest devices, and the leaf sizes that win there. M2L of harmonics is unrolled up
+/// to order 12.
+const ON_A_DEVICE: Sizes = Sizes { level: 5, occupancies: [40, 100], spherical: &[4, 8, 12, 13, 16, 24] };
 /// Number of points of a direct sum on a GPU: enough to fill the device.
 const DIRECT_POINTS: usize = 1 << 17;
 /// Number of points of a sum whose time is that of an evaluation without points.
@@ -28,8 +31,6 @@ const FEW_POINTS: usize = 4096;
 const REPETITIONS: usize = 4;
 /// Measured orders of equivalent densities.
 const EQUIVALENT_ORDERS: [usize; 4] = [4, 6, 8, 10];
-/// Measured orders of spherical harmonics. M2L on a GPU is unrolled up to order 12.
-const SPHERICAL_ORDERS: [usize; 6] = [4, 8, 12, 13, 16, 24];
 
 /// One measured evaluation.
 struct Sample {
@@ -92,7 +93,7 @@ impl CostModel {
         };
         let equivalent = orders(Method::EquivalentDensities, &EQUIVALENT_ORDERS)?;
         let spherical =
-            if facts.harmonic.is_ok() { orders(Method::SphericalHarmonics, &SPHERICAL_ORDERS)? } else { vec![] };
+            if facts.harmonic.is_ok() { orders(Method::SphericalHarmonics, sizes.spherical)? } else { vec![] };
         let row = |s: &Sample| ([s.plan.near_pairs as f64, s.plan.edges.p2p as f64], s.stages[Stage::P2p as usize]);
         let [pair, leaves] = fit(near.iter().map(row));
         // On a core a pair of a direct sum costs as much as a pair of P2P.

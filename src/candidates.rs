@@ -87,7 +87,7 @@ pub(crate) struct Candidate {
     pub digits: f64,
     /// Mean points per leaf; in the plane the desired population.
     pub occupancy: f64,
-    /// Forecast time of an evaluation on one core, or on the GPU, in seconds, as [`expected`] at the guess.
+    /// Forecast time of an evaluation on one core, or on the GPU, in seconds.
     pub seconds: f64,
     /// Name of the cost model behind the forecast.
     pub costs: String,
@@ -316,7 +316,7 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
                 order_for(&parts, e, derivatives(r, facts)).clamp(*orders.start() as f64, *orders.end() as f64)
             }
         };
-        let [occupancy, _] = on_leaves(r, task, seen, &parts, guess.round() as usize);
+        let occupancy = prices.occupancy(&parts, guess.round() as usize);
         let seconds = expected(guess, |order| on_leaves(r, task, seen, &parts, order)[1]);
         let costs = prices.source().to_string();
         let (layout, orders, digits) = (Layout::Octree(parts), orders.clone(), convergence(&parts)[0]);

@@ -64,13 +64,17 @@ impl Prices for HybridPrices<'_> {
         if let Policy::Treecode { .. } = parts.policy {
             return self.cores.occupancy(parts, order);
         }
-        let [mut small, mut large] = [self.cores.smallest(parts), LARGEST_LEAF];
+        let [mut small, mut large] = [self.cores.smallest_leaf(parts), LARGEST_LEAF];
         for _ in 0..30 {
             let middle = (small * large).sqrt();
             let [far, near] = self.forecasts(parts, order, middle, POINTS);
             *(if far > near { &mut small } else { &mut large }) = middle;
         }
         small
+    }
+
+    fn smallest_leaf(&self, parts: &Parts) -> f64 {
+        self.cores.smallest_leaf(parts)
     }
 
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {

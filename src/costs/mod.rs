@@ -96,6 +96,8 @@ pub(crate) trait Prices {
     fn direct(&self, points: [usize; 2]) -> f64;
     /// Mean points per leaf that balance near and far field at an order.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64;
+    /// The smallest mean points per leaf that [`occupancy`](Self::occupancy) chooses.
+    fn smallest_leaf(&self, parts: &Parts) -> f64;
     /// Seconds of a fast evaluation for points that fill a cube evenly, with `leaf` points per leaf. Infinite if the
     /// cost model has no costs for the expansion.
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64;

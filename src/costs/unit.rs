@@ -24,16 +24,6 @@ pub(crate) struct UnitCosts<'a> {
 }
 
 impl UnitCosts<'_> {
-    /// Smallest mean points per leaf.
-    pub fn smallest(&self, parts: &Parts) -> f64 {
-        let SmallestLeaf { curves, volumes, others } = self.smallest_leaf;
-        match parts.expansion {
-            Expansion::Interpolation => volumes,
-            Expansion::Equivalent if parts.dim == 2 => curves,
-            Expansion::Equivalent | Expansion::Spherical => others,
-        }
-    }
-
     /// Costs of the far fields at order p: so many times those of one.
     fn far(&self, parts: &Parts, p: usize) -> OrderCosts {
         let (one, fields) = (self.far_field(parts, p), parts.fields() as f64);
@@ -135,8 +125,17 @@ impl Prices for UnitCosts<'_> {
                 let near = 3f64.powi(parts.dim as i32);
                 let across = 6f64.powi(parts.dim as i32) - near;
                 let boxes = far.leaf + across * far.m2l + near * costs.leaves;
-                (boxes / (near * costs.pair)).sqrt().max(self.smallest(parts))
+                (boxes / (near * costs.pair)).sqrt().max(self.smallest_leaf(parts))
             }
+        }
+    }
+
+    fn smallest_leaf(&self, parts: &Parts) -> f64 {
+        let SmallestLeaf { curves, volumes, others } = self.smallest_leaf;
+        match parts.expansion {
+            Expansion::Interpolation => volumes,
+            Expansion::Equivalent if parts.dim == 2 => curves,
+            Expansion::Equivalent | Expansion::Spherical => others,
         }
     }
 

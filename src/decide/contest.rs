@@ -212,7 +212,7 @@ impl<F: Field> Contest<'_, F> {
             }
             Ok(Ended::Lost) => self.outbid_by_direct |= rivals.direct.is_some(),
             Ok(Ended::Paused { order, pause }) => {
-                let candidate = self.field.at(&candidate, order);
+                let candidate = self.field.at(&candidate, order as f64);
                 Waiting { candidate, pause: Some(pause) }.join(&mut self.waiting);
             }
             Ok(Ended::Nodes { order, nodes, error }) => self.take_nodes(candidate, order, nodes, error),
@@ -294,10 +294,10 @@ impl<F: Field> Contest<'_, F> {
     /// One value of the attributes of sources causes too large an error: gives `nodes` nodes to a candidate, and to waiting
     /// candidates of expansions that err as much.
     fn take_nodes(&mut self, candidate: Candidate, order: usize, nodes: usize, error: f64) {
-        let with_nodes = |candidate: &Candidate, first| self.field.at(&candidate.with_nodes(nodes), first);
+        let with_nodes = |candidate: &Candidate, guess| self.field.at(&candidate.with_nodes(nodes), guess);
         if self.field.goal().tolerance().is_some_and(|tolerance| error > tolerance) {
             // One node may still keep the tolerance at a higher order.
-            for candidate in [with_nodes(&candidate, order), candidate] {
+            for candidate in [with_nodes(&candidate, order as f64), candidate] {
                 Waiting { candidate, pause: Some(Pause::Stalled(error)) }.join(&mut self.waiting);
             }
             return;
@@ -309,8 +309,8 @@ impl<F: Field> Contest<'_, F> {
             self.waiting.drain(..).partition(|w| w.pause.is_none() && misses(w.expansion()));
         self.waiting = rest.into();
         for candidate in others.into_iter().map(|w| w.candidate).chain([candidate]) {
-            let first = if expansion(&candidate) == of { order } else { candidate.first() };
-            Waiting::from(with_nodes(&candidate, first)).join(&mut self.waiting);
+            let guess = if expansion(&candidate) == of { order as f64 } else { candidate.guess };
+            Waiting::from(with_nodes(&candidate, guess)).join(&mut self.waiting);
         }
     }
 

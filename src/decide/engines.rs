@@ -6,13 +6,14 @@ use super::measured::{Measured, measured, reported, worst};
 use super::{Decision, Ends, ends_all, exact};
 use crate::candidates::{self, Candidate, Goal, Layout, Task};
 use crate::choice::Choice;
+use crate::cloud::Cloud;
 use crate::engine::{self, Engine, Watch};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::request::{Fmm, Method};
 use fmm_families::Place;
-use fmm_traits::{Error, MAX_NODES};
-use std::cell::{Cell, RefCell};
+use fmm_traits::{Error, MAX_NODES, Policy};
+use std::cell::Cell;
 use std::time::Instant;
 
 /// The points of a request, and what was spent on them.
@@ -23,13 +24,11 @@ pub(super) struct Engines<'a> {
     pub watch: Watch<'a>,
     /// Seconds of sums and of operators of all measurements.
     pub spent: Cell<[f64; 2]>,
-    /// Mean points per leaf of the trees that were built.
-    pub trees: RefCell<Vec<f64>>,
 }
 
-/// A candidate takes the tree of another one, and the sample there, if the leaves that it wants differ by at most this
-/// ratio. The near field and M2L of eq. 27 then take at most 2 % longer, while a tree and a sample take as long as an
-/// evaluation on a GPU.
+/// On a GPU a candidate takes the tree of another one, and a sample of the same lists there, if the leaves that it wants
+/// differ by at most this ratio. Near field and M2L of eq. 27 then take at most 2 % longer, while a tree and a sample take
+/// as long as an evaluation.
 const SHARED_RATIO: f64 = 1.2;
 
 impl Engines<'_> {
@@ -37,13 +36,19 @@ impl Engines<'_> {
         let [a, b] = self.spent.get();
         self.spent.set([a + sums, b + operators]);
     }
+
+    /// Price of an order, which may lie between two orders, with counts of boxes and edges.
+    fn expected(&self, candidate: &Candidate, order: f64, mesh: &Mesh) -> f64 {
+        candidates::expected(order, |p| price(self.request, self.task, candidate, p, mesh, self.ends.seen))
+    }
 }
 
-/// The mean points per leaf of the one of some trees that serves a candidate who wants `occupancy`, or else `occupancy`.
-fn shared(trees: &[f64], occupancy: f64) -> f64 {
+/// The mean points per leaf of the one of some trees that serves a candidate who wants `occupancy`, and `least` at least;
+/// or else `occupancy`.
+fn shared(trees: &[f64], occupancy: f64, least: f64) -> f64 {
     let ratio = |of: &f64| (of / occupancy).max(occupancy / of);
-    let near = trees.iter().copied().min_by(|a, b| ratio(a).total_cmp(&ratio(b)));
-    near.filter(|near| ratio(near) <= SHARED_RATIO).unwrap_or(occupancy)
+    let serve = trees.iter().copied().filter(|of| *of >= least && ratio(of) <= SHARED_RATIO);
+    serve.min_by(|a, b| ratio(a).total_cmp(&ratio(b))).unwrap_or(occupancy)
 }
 
 impl<'a> Field for &'a Engines<'a> {
@@ -75,14 +80,19 @@ impl<'a> Field for &'a Engines<'a> {
         };
         let same =
             candidate.method != Method::Direct && of.choice.method != Method::Direct && parts.policy == other.policy;
-        let at = |order| price(self.request, self.task, candidate, order, &of.mesh, self.ends.seen);
-        same.then(|| candidates::expected(candidate.guess, at))
+        same.then(|| self.expected(candidate, candidate.guess, &of.mesh))
     }
 
     fn place(&self, candidate: &Candidate) -> Result<OnEngine<'a>, Error> {
         let (r, seen) = (self.request, self.ends.seen);
         let mut choice = choice(r, self.task, candidate, candidate.first(), seen);
-        choice.occupancy = shared(&self.trees.borrow(), choice.occupancy);
+        if let (Cloud::Device(there), Layout::Octree(parts)) = (self.ends.cloud, &candidate.layout)
+            && !matches!(parts.policy, Policy::Treecode { .. })
+        {
+            let least = r.backend.processor().prices(r, &self.task.facts).smallest_leaf(parts);
+            choice.occupancy = shared(&there.trees.occupancies(), choice.occupancy, least);
+            choice.forecast = bytes(r, &choice, seen);
+        }
         let engine = engine::of(r, &choice);
         r.jointly(|| fits(&*engine, &choice, seen.counts))?;
         let mut attempt = OnEngine { field: self, candidate: candidate.clone(), choice, engine, records: Vec::new() };
@@ -103,9 +113,7 @@ pub(super) struct OnEngine<'a> {
 
 impl OnEngine<'_> {
     fn place(&mut self) -> Result<(), Error> {
-        self.field.request.jointly(|| self.engine.place(self.field.ends.cloud, self.field.watch))?;
-        self.field.trees.borrow_mut().push(self.choice.occupancy);
-        Ok(())
+        self.field.request.jointly(|| self.engine.place(self.field.ends.cloud, self.field.watch))
     }
 
     fn is_direct(&self) -> bool {
@@ -134,7 +142,7 @@ impl OnEngine<'_> {
         let mut least = (1, one);
         for nodes in 2..=MAX_NODES {
             // Leaves of more far fields are larger, and farther from each other.
-            let candidate = field.at(&self.candidate.with_nodes(nodes), order);
+            let candidate = field.at(&self.candidate.with_nodes(nodes), order as f64);
             let more = field.place(&candidate).and_then(|mut other| other.engine.errors_of_attributes(order, nodes));
             let error = match more {
                 Ok(errors) => worst(&errors),
@@ -156,8 +164,9 @@ impl OnEngine<'_> {
 impl Attempt for OnEngine<'_> {
     type Decision = Decision;
 
-    fn counted(&mut self, order: usize) -> Result<(f64, usize), Error> {
-        self.priced(order).map(|(seconds, mesh)| (seconds, mesh.levels))
+    fn counted(&mut self, guess: f64) -> Result<(f64, usize), Error> {
+        let (_, mesh) = self.priced(guess.round() as usize)?;
+        Ok((self.field.expected(&self.candidate, guess, &mesh), mesh.levels))
     }
 
     fn occupancy(&self) -> f64 {
@@ -221,10 +230,11 @@ mod tests {
 
     #[test]
     fn a_tree_of_nearly_the_same_leaves_serves() {
-        assert_eq!(shared(&[], 60.0), 60.0);
+        assert_eq!(shared(&[], 60.0, 0.0), 60.0);
         let trees = [40.0, 55.0, 64.0];
         for (wanted, serves) in [(60.0, 64.0), (57.0, 55.0), (47.0, 55.0), (45.0, 40.0), (30.0, 30.0), (90.0, 90.0)] {
-            assert_eq!(shared(&trees, wanted), serves, "{wanted}");
+            assert_eq!(shared(&trees, wanted, 0.0), serves, "{wanted}");
         }
+        assert_eq!((shared(&trees, 60.0, 60.0), shared(&trees[..2], 60.0, 60.0)), (64.0, 60.0));
     }
 }

@@ -1,6 +1,6 @@
 //! What a contest asks about candidates. Engines answer by measurements, tests from tables.
 
-use crate::candidates::{Candidate, Goal};
+use crate::candidates::{Candidate, Goal, expected};
 use fmm_traits::Error;
 
 /// The points of a sum, on which candidates compete.
@@ -29,10 +29,11 @@ pub(super) trait Field {
     /// Builds the boxes of a candidate.
     fn place(&self, candidate: &Candidate) -> Result<Self::Attempt, Error>;
 
-    /// The candidate with its forecast at an order, which is to be measured first.
-    fn at(&self, candidate: &Candidate, order: usize) -> Candidate {
-        let [occupancy, seconds] = self.forecast(candidate, order);
-        Candidate { guess: order as f64, occupancy, seconds, ..candidate.clone() }
+    /// The candidate with its forecast at an order, which may lie between two orders. The nearest is measured first.
+    fn at(&self, candidate: &Candidate, guess: f64) -> Candidate {
+        let seconds = expected(guess, |order| self.forecast(candidate, order)[1]);
+        let occupancy = self.forecast(candidate, guess.round() as usize)[0];
+        Candidate { guess, occupancy, seconds, ..candidate.clone() }
     }
 }
 
@@ -42,8 +43,9 @@ pub(super) type Decided<F> = <<F as Field>::Attempt as Attempt>::Decision;
 /// A candidate whose boxes hold the points.
 pub(super) trait Attempt {
     type Decision;
-    /// Seconds of an evaluation at an order, from the counts of boxes and edges, and the number of levels of the boxes.
-    fn counted(&mut self, order: usize) -> Result<(f64, usize), Error>;
+    /// Seconds of an evaluation at an order, from the counts of boxes and edges, and the number of levels of the boxes. The
+    /// order may lie between two orders.
+    fn counted(&mut self, order: f64) -> Result<(f64, usize), Error>;
     /// Mean points per leaf of the boxes.
     fn occupancy(&self) -> f64;
     /// The mean points per leaf that balance near and far field at an order; `None` if the leaves do not depend on it.

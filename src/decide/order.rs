@@ -98,7 +98,7 @@ pub(super) fn search<F: Field>(
     let per_level = field.has_operators_per_level() && (rivals.best.is_some() || rivals.direct.is_some());
     let mut levels = None;
     if rivals.best.is_some() || per_level {
-        let (seconds, counted) = attempt.counted(candidate.first())?;
+        let (seconds, counted) = attempt.counted(candidate.guess)?;
         levels = Some(counted).filter(|_| per_level);
         if rivals.outbid(seconds, field.measurement(candidate, candidate.first(), seconds, levels)) {
             return Ok(Ended::Lost);
@@ -178,7 +178,7 @@ fn climb<F: Field>(
         {
             attempt.replace(order, occupancy)?;
             if levels.is_some() {
-                levels = Some(attempt.counted(order)?.1);
+                levels = Some(attempt.counted(order as f64)?.1);
             }
             search.restart(order);
             rebuilds += 1;

@@ -68,7 +68,8 @@ impl Tables {
         working.filter_map(|(c, line)| line.order(c, tolerance).map(|order| (c, line, order))).collect()
     }
     fn candidates(&self) -> Vec<Candidate> {
-        let priced = |(c, line): &(Candidate, Line)| Candidate { seconds: line.forecast(c.first()), ..c.clone() };
+        let seconds = |c: &Candidate, line: &Line| expected(c.guess, |order| line.forecast(order));
+        let priced = |(c, line): &(Candidate, Line)| Candidate { seconds: seconds(c, line), ..c.clone() };
         let mut all: Vec<Candidate> = self.lines.iter().map(priced).collect();
         all.push(self.direct.0.clone());
         all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -129,8 +130,9 @@ impl OnTable<'_> {
 
 impl Attempt for OnTable<'_> {
     type Decision = (Method, usize);
-    fn counted(&mut self, order: usize) -> Result<(f64, usize), Error> {
-        Ok((self.tables.line(self.candidate.method).map_or(self.candidate.seconds, |line| line.price(order)), 4))
+    fn counted(&mut self, order: f64) -> Result<(f64, usize), Error> {
+        let price = |line: &Line| expected(order, |order| line.price(order));
+        Ok((self.tables.line(self.candidate.method).map_or(self.candidate.seconds, price), 4))
     }
     fn occupancy(&self) -> f64 {
         self.occupancy
@@ -150,7 +152,7 @@ impl Attempt for OnTable<'_> {
         Ok(None)
     }
     fn decide(mut self, order: usize) -> Result<Tried<(Method, usize)>, Error> {
-        let (seconds, _) = self.counted(order)?;
+        let (seconds, _) = self.counted(order as f64)?;
         let above = |error: &f64| self.tables.goal.tolerance().is_some_and(|tolerance| *error > tolerance);
         let floor = Some(self.error(order)).filter(above).map(|error| (error, "potential"));
         Ok(Tried { decision: (self.candidate.method, order), seconds, floor })

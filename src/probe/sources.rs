@@ -160,10 +160,10 @@ pub(super) fn sources(
         |&(b, from): &(usize, Option<Given>)| from.filter(|&from| in_part(b, from)).map(|_| (b, level_of(tree, b)));
     let places: Vec<(usize, usize)> = given.values().filter_map(place).collect();
     let mut of_points = weights.of_points(site, &places)?.into_iter();
-    let picks = |from: &Option<Given>| from.map_or(0, |from| from.picks);
-    let all_near = |&(b, from): &(usize, Option<Given>)| if near[b] { tree.sources_of(b).len() } else { picks(&from) };
-    let mut of_norm = Sources::with_room(given.values().map(all_near).sum());
-    let mut of_errors = Sources::with_room(given.values().map(|(_, from)| picks(from)).sum());
+    let for_errors = |(_, from): &(usize, Option<Given>)| from.map_or(0, |from| from.picks);
+    let for_norm = |leaf: &(usize, _)| if near[leaf.0] { tree.sources_of(leaf.0).len() } else { for_errors(leaf) };
+    let mut of_norm = Sources::with_room(given.values().map(for_norm).sum());
+    let mut of_errors = Sources::with_room(given.values().map(for_errors).sum());
     for (b, from) in given.into_values() {
         let range = tree.sources_of(b);
         if near[b] {
@@ -177,7 +177,8 @@ pub(super) fn sources(
                 of_norm.take(at, probability);
             }
         };
-        match if in_part(b, from) { of_points.next() } else { None } {
+        let weights = if in_part(b, from) { of_points.next() } else { None };
+        match weights {
             None => range.for_each(|at| give(at, chance)),
             Some(weights) => {
                 let step = weights.iter().sum::<f64>() / picks as f64;

@@ -93,6 +93,12 @@ pub(crate) fn into_placed(site: Shared) -> Option<Placed> {
 pub(crate) struct Trees(Mutex<Vec<Shared>>);
 
 impl Trees {
+    /// [`BuildOptions::occupancy`] of the trees that are here.
+    pub fn occupancies(&self) -> Vec<f64> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().map(|site| locked(site).options.occupancy).collect()
+    }
+
     /// The tree of some options. Builds the tree unless it is here.
     pub fn tree(
         &self,

@@ -352,7 +352,7 @@ pub fn dft_program<T: Real>(lattice: Lattice) -> Program {
 
 /// Matrix products.
 pub fn multiply_program<T: Real>() -> Program {
-    of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows"])
+    of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows", "mirror"])
 }
 
 /// The affine part of locals of `values` check values.

@@ -3,12 +3,13 @@
 use crate::device::{Buffer, Device};
 use crate::domains::M2lEnds;
 use crate::equivalent::DeviceScalar;
-use crate::products::Dense;
-use fmm_kernels::equivalent::spectra::OFFSETS;
+use crate::products::{Dense, Products};
+use fmm_kernels::equivalent::spectra::{OFFSETS, offsets};
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::sparse::Sparse;
 use fmm_kernels::spherical::{Truncation, dense};
-use fmm_traits::Error;
+use fmm_traits::{Cube, Error};
+use rayon::prelude::*;
 
 /// A [`Sparse`] matrix in device memory.
 #[derive(Debug)]
@@ -64,32 +65,39 @@ impl<T: DeviceScalar> Matrices<T> {
     /// The matrices of order `p`, without the M2L matrices.
     pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
         let (makes, side) = (dense::Dense::new(p), row(p));
-        let upload = |matrix: &dyn Fn(usize) -> Vec<f64>| -> Result<Dense<T>, Error> {
-            let all: Vec<T> = (0..8).flat_map(|octant| padded(p, &matrix(octant))).collect();
+        let upload = |matrix: &(dyn Fn(usize) -> Vec<f64> + Sync)| -> Result<Dense<T>, Error> {
+            let all: Vec<T> = (0..8).into_par_iter().flat_map_iter(|octant| padded(p, &matrix(octant))).collect();
             Ok(Dense { data: device.upload(&all, "operators")?, rows: side, cols: side })
         };
         let (m2m, l2l) = (upload(&|octant| makes.up(octant))?, upload(&|octant| makes.down(octant))?);
         Ok(Matrices { m2m, l2l, m2l: None, order: p, truncation })
     }
 
-    /// Makes the matrices of M2L, unless they exist.
-    pub fn across(&mut self, device: &Device, ends: &M2lEnds) -> Result<(), Error> {
+    /// Makes the matrices of M2L, unless they exist. The host makes those of offsets without a negative coordinate, and the
+    /// device mirrors them.
+    pub fn across(&mut self, device: &Device, products: &Products, ends: &M2lEnds) -> Result<(), Error> {
         if self.m2l.is_some() {
             return Ok(());
         }
-        let (p, length) = (self.order, row(self.order).pow(2));
-        let mut all = device.alloc(ends.operators.len() * length, "M2L matrices")?;
-        let (makes, mut done) = (dense::Dense::new(p), Ok(()));
-        let mut write = |number: usize, matrix: &[f64]| {
-            if done.is_ok() {
-                done = device.write(&mut all, number * length, &padded(p, matrix), "M2L matrices");
-            }
+        let (p, side, what) = (self.order, row(self.order), "M2L matrices");
+        let (makes, kinds) = (dense::Dense::new(p), dense::unmirrored().collect::<Vec<_>>());
+        let of_kind = |&offset: &[i32; 3]| padded::<T>(p, &makes.across(offset, self.truncation));
+        let from: Vec<T> = kinds.par_iter().flat_map_iter(of_kind).collect();
+        let from = device.upload(&from, what)?;
+        let mask = |axes: [bool; 3]| (0..3).map(|a| u32::from(axes[a]) << a).sum::<u32>();
+        let image = |offset: [i32; 3]| {
+            let kind = kinds.iter().position(|kind| *kind == offset.map(i32::abs)).unwrap_or_default();
+            (kind as u32) << 3 | mask(offset.map(|d| d < 0))
         };
-        makes.across(self.truncation, &mut write);
-        for (number, &[target, source]) in ends.operators.iter().enumerate().skip(OFFSETS) {
-            write(number, &makes.between(target, source, self.truncation));
-        }
-        done?;
+        let images = device.upload(&offsets().map(image).collect::<Vec<_>>(), what)?;
+        let odd = device.upload(&(0..side).map(|place| mask(dense::odd(place))).collect::<Vec<_>>(), what)?;
+        let mut all = device.alloc(ends.operators.len() * side * side, what)?;
+        // SAFETY: `from` has a matrix for each kind, `all` one for each image, and `odd` a number for each row.
+        unsafe { products.mirror(&from, &images, &odd, side, &all)? };
+        let others = ends.operators.par_iter().skip(OFFSETS);
+        let between = |&[target, source]: &[Cube; 2]| padded::<T>(p, &makes.between(target, source, self.truncation));
+        let others: Vec<T> = others.flat_map_iter(between).collect();
+        device.write(&mut all, OFFSETS * side * side, &others, what)?;
         self.m2l = Some(all);
         Ok(())
     }

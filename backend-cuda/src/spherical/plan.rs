@@ -264,7 +264,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             within = (more, down);
             Some(match &mut self.translations {
                 Translations::Dense(matrices) => {
-                    matrices.across(device, &self.ends)?;
+                    matrices.across(device, &self.products, &self.ends)?;
                     self.products.far(table, row(self.order))?
                 }
                 Translations::Rcr(rotations) => {

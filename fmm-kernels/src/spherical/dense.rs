@@ -2,14 +2,14 @@
 //!
 //! Rows are in units of a box of side 1 ([`Shift`]), so one p² × p² matrix serves an offset on all levels: one per
 //! octant of the child for M2M and L2L, one per offset of the V list (316) for M2L. Each column is [`Rcr`] applied to
-//! a unit vector. Mirror images of an offset share the work: reflecting an axis only changes the sign of some
-//! harmonics.
+//! a unit vector. Reflecting an axis only changes the sign of some harmonics ([`odd`]), so the matrices of 56 offsets
+//! ([`unmirrored`]) give those of all.
 
 use super::coaxial::Step;
 use super::rcr::Rcr;
 use super::shift::Shift;
 use super::truncation::Truncation;
-use crate::equivalent::spectra::offset_index;
+use crate::equivalent::spectra::offsets;
 use fmm_traits::Cube;
 
 /// The matrices of one order, made column by column in f64.
@@ -19,8 +19,14 @@ pub struct Dense {
     order: usize,
 }
 
-/// Whether the harmonic at `place` changes sign when x, y or z does.
-fn odd(place: usize) -> [bool; 3] {
+/// The offsets of M2L without a negative coordinate. All others are mirror images of these.
+pub fn unmirrored() -> impl Iterator<Item = [i32; 3]> {
+    offsets().filter(|offset| offset.iter().all(|d| *d >= 0))
+}
+
+/// Whether the harmonic at `place` changes sign when x, y or z does. With some axes reflected, the entry of an M2L matrix
+/// at a row and a column changes sign if one of the two harmonics does.
+pub fn odd(place: usize) -> [bool; 3] {
     let n = place.isqrt();
     let (m, sine) = if place - n * n <= n { (place - n * n, false) } else { (place - n * n - n, true) };
     [(m % 2 == 1) != sine, sine, (n + m) % 2 == 1]
@@ -44,27 +50,10 @@ impl Dense {
         self.matrix(Step::Down, &Shift::down(child, parent, self.order))
     }
 
-    /// Calls `visit(index of the offset, matrix)` once for each offset of M2L, as [`offset_index`] numbers them.
-    pub fn across(&self, truncation: Truncation, mut visit: impl FnMut(usize, &[f64])) {
-        let signs: Vec<[bool; 3]> = (0..self.order * self.order).map(odd).collect();
-        for offset in (0..64).map(|i| [i / 16, i / 4 % 4, i % 4]).filter(|&d| offset_index(d).is_some()) {
-            let at = |offset: [i32; 3]| Cube { center: offset.map(f64::from), side: 1.0 };
-            let shift = Shift::across(at(offset), at([0; 3]), self.order, truncation);
-            let matrix = self.matrix(Step::Across, &shift);
-            for mirror in (0..8).filter(|i| (0..3).all(|a| i >> a & 1 == 0 || offset[a] > 0)) {
-                let mirrored = |a: usize| mirror >> a & 1 == 1;
-                let image = std::array::from_fn(|a| if mirrored(a) { -offset[a] } else { offset[a] });
-                let negative = |odd: &[bool; 3]| (0..3).filter(|&a| mirrored(a) && odd[a]).count() % 2 == 1;
-                let turned: Vec<bool> = signs.iter().map(negative).collect();
-                let columns = matrix.chunks_exact(turned.len()).zip(&turned);
-                let entries = columns.flat_map(|(column, &c)| {
-                    column.iter().zip(&turned).map(move |(x, &r)| if r == c { *x } else { -x })
-                });
-                if let Some(index) = offset_index(image) {
-                    visit(index, &entries.collect::<Vec<f64>>());
-                }
-            }
-        }
+    /// The M2L matrix of an offset in sides of a box, target minus source.
+    pub fn across(&self, offset: [i32; 3], truncation: Truncation) -> Vec<f64> {
+        let at = |offset: [i32; 3]| Cube { center: offset.map(f64::from), side: 1.0 };
+        self.between(at(offset), at([0; 3]), truncation)
     }
 
     /// The M2L matrix from `source` to `target`.
@@ -95,7 +84,6 @@ pub fn family(octant: usize) -> (Cube, Cube) {
 mod tests {
     use super::super::direct::Direct;
     use super::*;
-    use crate::equivalent::spectra::{OFFSETS, offsets};
 
     /// Largest difference of the products with a row, against `translate`.
     fn difference(matrix: &[f64], from: &[f64], translate: impl Fn(&mut [f64])) -> f64 {
@@ -105,6 +93,12 @@ mod tests {
             expected.iter_mut().zip(column).for_each(|(e, c)| *e -= c * x);
         }
         expected.iter().fold(0.0, |most, e| e.abs().max(most))
+    }
+
+    #[test]
+    fn every_offset_is_an_image() {
+        let all: Vec<[i32; 3]> = unmirrored().collect();
+        assert!(all.len() == 56 && offsets().all(|offset| all.contains(&offset.map(i32::abs))));
     }
 
     #[test]
@@ -120,16 +114,20 @@ mod tests {
                 assert!(difference(&dense.down(octant), &from, |to| direct.l2l(&down, &from, to)) < 1e-12);
             }
             for truncation in [Truncation::Fixed, Truncation::Variable] {
-                let all: Vec<[i32; 3]> = offsets().collect();
-                let mut seen = vec![0; OFFSETS];
-                dense.across(truncation, |i, matrix| {
-                    seen[i] += 1;
+                let signs: Vec<[bool; 3]> = (0..order * order).map(odd).collect();
+                for offset in offsets() {
                     let at = |d: [i32; 3]| Cube { center: d.map(f64::from), side: 1.0 };
-                    let shift = Shift::across(at(all[i]), at([0; 3]), order, truncation);
-                    let error = difference(matrix, &from, |to| direct.m2l(&shift, &from, to));
-                    assert!(error < 1e-11, "order {order}, {:?}: {error:e}", all[i]);
-                });
-                assert!(seen.iter().all(|&n| n == 1));
+                    let shift = Shift::across(at(offset), at([0; 3]), order, truncation);
+                    let direct = |to: &mut [f64]| direct.m2l(&shift, &from, to);
+                    assert!(difference(&dense.across(offset, truncation), &from, direct) < 1e-11, "{offset:?}");
+                    let negative = |odd: &[bool; 3]| (0..3).filter(|&a| offset[a] < 0 && odd[a]).count() % 2 == 1;
+                    let mut image = dense.across(offset.map(i32::abs), truncation);
+                    for (column, of) in image.chunks_exact_mut(signs.len()).zip(&signs) {
+                        let entries = column.iter_mut().zip(&signs).filter(|(_, row)| negative(row) != negative(of));
+                        entries.for_each(|(x, _)| *x = -*x);
+                    }
+                    assert!(difference(&image, &from, direct) < 1e-11, "image {offset:?}");
+                }
             }
         }
     }

@@ -7,13 +7,13 @@ use super::{Decision, Ends, ends_all, exact};
 use crate::candidates::{self, Candidate, Goal, Layout, Task};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
-use crate::engine::{self, Engine, Watch};
+use crate::engine::{self, Engine, TREES_KEPT, Watch};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::request::{Fmm, Method};
 use fmm_families::Place;
 use fmm_traits::{Error, MAX_NODES, Policy};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
 /// The points of a request, and what was spent on them.
@@ -24,11 +24,14 @@ pub(super) struct Engines<'a> {
     pub watch: Watch<'a>,
     /// Seconds of sums and of operators of all measurements.
     pub spent: Cell<[f64; 2]>,
+    /// Mean points per leaf of the trees that a GPU keeps, the latest last.
+    pub trees: RefCell<Vec<f64>>,
 }
 
 /// On a GPU a candidate takes the tree of another one, and a sample of the same lists there, if the leaves that it wants
 /// differ by at most this ratio. Near field and M2L of eq. 27 then take at most 2 % longer, while a tree and a sample take
-/// as long as an evaluation.
+/// as long as an evaluation. Several GPUs decide as one does, so this rests on the trees that were placed, not on those
+/// that memory had room for.
 const SHARED_RATIO: f64 = 1.2;
 
 impl Engines<'_> {
@@ -37,15 +40,27 @@ impl Engines<'_> {
         self.spent.set([a + sums, b + operators]);
     }
 
+    /// Notes a tree as the latest.
+    fn keeps(&self, occupancy: f64) {
+        let mut trees = self.trees.borrow_mut();
+        trees.retain(|of| *of != occupancy);
+        trees.push(occupancy);
+        let old = trees.len().saturating_sub(TREES_KEPT);
+        trees.drain(..old);
+    }
+
     /// Price of an order, which may lie between two orders, with counts of boxes and edges.
     fn expected(&self, candidate: &Candidate, order: f64, mesh: &Mesh) -> f64 {
         candidates::expected(order, |p| price(self.request, self.task, candidate, p, mesh, self.ends.seen))
     }
 }
 
-/// The mean points per leaf of the one of some trees that serves a candidate who wants `occupancy`, and `least` at least;
-/// or else `occupancy`.
+/// The mean points per leaf of the one of some trees that serves a candidate who wants `occupancy`, and more than `least`;
+/// or else `occupancy`. Leaves of the least size are not the best ones, and the price of larger ones is not known.
 fn shared(trees: &[f64], occupancy: f64, least: f64) -> f64 {
+    if occupancy <= least {
+        return occupancy;
+    }
     let ratio = |of: &f64| (of / occupancy).max(occupancy / of);
     let serve = trees.iter().copied().filter(|of| *of >= least && ratio(of) <= SHARED_RATIO);
     serve.min_by(|a, b| ratio(a).total_cmp(&ratio(b))).unwrap_or(occupancy)
@@ -86,12 +101,16 @@ impl<'a> Field for &'a Engines<'a> {
     fn place(&self, candidate: &Candidate) -> Result<OnEngine<'a>, Error> {
         let (r, seen) = (self.request, self.ends.seen);
         let mut choice = choice(r, self.task, candidate, candidate.first(), seen);
-        if let (Cloud::Device(there), Layout::Octree(parts)) = (self.ends.cloud, &candidate.layout)
-            && !matches!(parts.policy, Policy::Treecode { .. })
+        if let Layout::Octree(parts) = &candidate.layout
+            && candidate.method != Method::Direct
+            && !matches!(self.ends.cloud, Cloud::Host(..))
         {
-            let least = r.backend.processor().prices(r, &self.task.facts).smallest_leaf(parts);
-            choice.occupancy = shared(&there.trees.occupancies(), choice.occupancy, least);
-            choice.forecast = bytes(r, &choice, seen);
+            if !matches!(parts.policy, Policy::Treecode { .. }) {
+                let least = r.backend.processor().prices(r, &self.task.facts).smallest_leaf(parts);
+                choice.occupancy = shared(&self.trees.borrow(), choice.occupancy, least);
+                choice.forecast = bytes(r, &choice, seen);
+            }
+            self.keeps(choice.occupancy);
         }
         let engine = engine::of(r, &choice);
         r.jointly(|| fits(&*engine, &choice, seen.counts))?;
@@ -183,6 +202,7 @@ impl Attempt for OnEngine<'_> {
 
     fn replace(&mut self, order: usize, occupancy: f64) -> Result<(), Error> {
         (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
+        self.field.keeps(occupancy);
         self.engine = engine::of(self.field.request, &self.choice);
         self.place()
     }
@@ -235,6 +255,7 @@ mod tests {
         for (wanted, serves) in [(60.0, 64.0), (57.0, 55.0), (47.0, 55.0), (45.0, 40.0), (30.0, 30.0), (90.0, 90.0)] {
             assert_eq!(shared(&trees, wanted, 0.0), serves, "{wanted}");
         }
-        assert_eq!((shared(&trees, 60.0, 60.0), shared(&trees[..2], 60.0, 60.0)), (64.0, 60.0));
+        assert_eq!((shared(&trees, 60.0, 59.0), shared(&trees[..2], 60.0, 59.0)), (64.0, 60.0));
+        assert_eq!(shared(&trees, 60.0, 60.0), 60.0);
     }
 }

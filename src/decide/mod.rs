@@ -8,8 +8,8 @@
 //!   measurements together must cost less than each known way. Known ways are the best candidate so far, and direct
 //!   summation where it can take the place of the candidate. There, all searches together cost at most four direct sums.
 //!   Prices are forecasts. As soon as there is a best candidate, prices of evaluations count boxes and edges.
-//! - On a GPU, candidates that want leaves of nearly the same size share a tree, and those with the same lists the sample
-//!   of their measurements.
+//! - On a GPU, candidates that want leaves of nearly the same size share a tree. If their lists are the same, they also
+//!   share the sample on which errors are measured.
 //! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other
 //!   one is forecast to be [clearly cheaper](order::MIN_RATIO_TO_WAIT).
 //! - Where sources have attributes, far fields have one value of them at first. If this value causes an error above the
@@ -47,7 +47,7 @@ use crate::request::{Fmm, Method};
 use contest::{Lost, best};
 use engines::Engines;
 use fmm_traits::{Error, Precision};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use words::{because, forecasts, refusal, rounded_up};
 
 /// The points of a plan before the decision.
@@ -72,7 +72,7 @@ pub(crate) struct Decision {
 pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<Decision, Error> {
     let candidates = candidates(r, task, ends.seen)?;
     let forecasts = forecasts(r, &candidates);
-    let engines = Engines { request: r, task, ends, watch, spent: Cell::default() };
+    let engines = Engines { request: r, task, ends, watch, spent: Cell::default(), trees: RefCell::default() };
     let (tried, why) = match best(&&engines, candidates, r.method != Method::Auto) {
         Ok(won) => won,
         Err(Lost::Floor(floor, direct)) => return Err(refusal(r, task, floor, direct)),

@@ -2,7 +2,7 @@
 
 mod site;
 
-pub(crate) use site::{OnDevice, Trees};
+pub(crate) use site::{OnDevice, TREES_KEPT, Trees};
 
 use self::site::{Shared, Site, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};

@@ -9,7 +9,7 @@ use fmm_tree::{BuildOptions, BuildReport, DISTANCES, Incoming};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Largest number of trees that a plan keeps while its candidates are tried.
-const TREES_KEPT: usize = 2;
+pub(crate) const TREES_KEPT: usize = 2;
 
 /// New points in their tree, and what a probe has taken from the tree.
 pub(crate) struct Site {
@@ -93,12 +93,6 @@ pub(crate) fn into_placed(site: Shared) -> Option<Placed> {
 pub(crate) struct Trees(Mutex<Vec<Shared>>);
 
 impl Trees {
-    /// [`BuildOptions::occupancy`] of the trees that are here.
-    pub fn occupancies(&self) -> Vec<f64> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().map(|site| locked(site).options.occupancy).collect()
-    }
-
     /// The tree of some options. Builds the tree unless it is here.
     pub fn tree(
         &self,

@@ -94,13 +94,14 @@ extern "C" __global__ void add_rows(const u32* items, u32 count, const u64* star
   y[(u64)b * length + k] = sum;
 }
 
-// Mirror images of square matrices with `side` rows. Image k is matrix images[k] >> 3 of `from` with the axes in the lower
-// three bits reflected. odd[i] has the axes whose reflection changes the sign of row and column i. One block per column
-// (x) and image (y).
-extern "C" __global__ void mirror(const REAL* from, const u32* images, const u32* odd, u32 side, REAL* to) {
+// Mirror images of square matrices with `side` rows. Matrix k becomes matrix images[k] >> 3 with the axes in the lower three
+// bits reflected; without such axes it is there. odd[i] has the axes whose reflection changes the sign of row and column i.
+// One block per column (x) and image (y).
+extern "C" __global__ void mirror(REAL* matrices, const u32* images, const u32* odd, u32 side) {
   const u32 image = images[blockIdx.y], column = blockIdx.x, axes = image & 7;
-  const REAL* x = from + ((u64)(image >> 3) * side + column) * side;
-  REAL* y = to + ((u64)blockIdx.y * side + column) * side;
+  if (!axes) return;
+  const REAL* from = matrices + ((u64)(image >> 3) * side + column) * side;
+  REAL* to = matrices + ((u64)blockIdx.y * side + column) * side;
   for (u32 row = threadIdx.x; row < side; row += blockDim.x)
-    y[row] = __popc(axes & (odd[row] ^ odd[column])) & 1 ? -x[row] : x[row];
+    to[row] = __popc(axes & (odd[row] ^ odd[column])) & 1 ? -from[row] : from[row];
 }

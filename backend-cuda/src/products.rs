@@ -156,20 +156,20 @@ impl Products {
         unsafe { self.device.launch(&self.multiply, "add_rows", grid, BLOCK, &args) }
     }
 
-    /// Enqueues the mirror images of square matrices with `side` rows: image k is matrix `images[k]` >> 3 of `from` with the
-    /// axes in the lower three bits reflected. `odd` has for each row the axes whose reflection changes its sign.
+    /// Enqueues the mirror images of square matrices with `side` rows: matrix k becomes matrix `images[k]` >> 3 with the axes
+    /// in the lower three bits reflected. Matrices without a reflected axis are there. `odd` has for each row the axes whose
+    /// reflection changes its sign.
     ///
     /// # Safety
-    /// `from` has the matrices, `to` room for all images, and `odd` one number for each row.
+    /// `matrices` has one for each image, and `odd` one number for each row.
     pub unsafe fn mirror<T>(
         &self,
-        from: &Buffer<T>,
+        matrices: &Buffer<T>,
         images: &Buffer<u32>,
         odd: &Buffer<u32>,
         side: usize,
-        to: &Buffer<T>,
     ) -> Result<(), Error> {
-        let args = [from.into(), images.into(), odd.into(), (side as u32).into(), to.into()];
+        let args = [matrices.into(), images.into(), odd.into(), (side as u32).into()];
         let grid = (blocks(side, 1)?, blocks(images.len(), 1)?);
         // SAFETY: arguments as in multiply.cu; the caller promises the rest.
         unsafe { self.device.launch(&self.multiply, "mirror", grid, BLOCK, &args) }

@@ -4,7 +4,7 @@ use crate::device::{Buffer, Device};
 use crate::domains::M2lEnds;
 use crate::equivalent::DeviceScalar;
 use crate::products::{Dense, Products};
-use fmm_kernels::equivalent::spectra::{OFFSETS, offsets};
+use fmm_kernels::equivalent::spectra::{OFFSETS, offset_index, offsets};
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::sparse::Sparse;
 use fmm_kernels::spherical::{Truncation, dense};
@@ -80,20 +80,21 @@ impl<T: DeviceScalar> Matrices<T> {
             return Ok(());
         }
         let (p, side, what) = (self.order, row(self.order), "M2L matrices");
-        let (makes, kinds) = (dense::Dense::new(p), dense::unmirrored().collect::<Vec<_>>());
+        let makes = dense::Dense::new(p);
+        let mut all = device.alloc(ends.operators.len() * side * side, what)?;
+        let kinds: Vec<[i32; 3]> = dense::unmirrored().collect();
         let of_kind = |&offset: &[i32; 3]| padded::<T>(p, &makes.across(offset, self.truncation));
-        let from: Vec<T> = kinds.par_iter().flat_map_iter(of_kind).collect();
-        let from = device.upload(&from, what)?;
+        let matrices: Vec<Vec<T>> = kinds.par_iter().map(of_kind).collect();
+        let number = |offset: [i32; 3]| offset_index(offset).unwrap_or_default();
+        for (&offset, matrix) in kinds.iter().zip(&matrices) {
+            device.write(&mut all, number(offset) * side * side, matrix, what)?;
+        }
         let mask = |axes: [bool; 3]| (0..3).map(|a| u32::from(axes[a]) << a).sum::<u32>();
-        let image = |offset: [i32; 3]| {
-            let kind = kinds.iter().position(|kind| *kind == offset.map(i32::abs)).unwrap_or_default();
-            (kind as u32) << 3 | mask(offset.map(|d| d < 0))
-        };
+        let image = |offset: [i32; 3]| (number(offset.map(i32::abs)) as u32) << 3 | mask(offset.map(|d| d < 0));
         let images = device.upload(&offsets().map(image).collect::<Vec<_>>(), what)?;
         let odd = device.upload(&(0..side).map(|place| mask(dense::odd(place))).collect::<Vec<_>>(), what)?;
-        let mut all = device.alloc(ends.operators.len() * side * side, what)?;
-        // SAFETY: `from` has a matrix for each kind, `all` one for each image, and `odd` a number for each row.
-        unsafe { products.mirror(&from, &images, &odd, side, &all)? };
+        // SAFETY: `all` has a matrix for each image, and `odd` a number for each row.
+        unsafe { products.mirror(&all, &images, &odd, side)? };
         let others = ends.operators.par_iter().skip(OFFSETS);
         let between = |&[target, source]: &[Cube; 2]| padded::<T>(p, &makes.between(target, source, self.truncation));
         let others: Vec<T> = others.flat_map_iter(between).collect();

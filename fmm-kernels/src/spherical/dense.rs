@@ -25,7 +25,7 @@ pub fn unmirrored() -> impl Iterator<Item = [i32; 3]> {
 }
 
 /// Whether the harmonic at `place` changes sign when x, y or z does. With some axes reflected, the entry of an M2L matrix
-/// at a row and a column changes sign if one of the two harmonics does.
+/// at a row and a column changes sign if exactly one of the two harmonics does.
 pub fn odd(place: usize) -> [bool; 3] {
     let n = place.isqrt();
     let (m, sine) = if place - n * n <= n { (place - n * n, false) } else { (place - n * n - n, true) };

@@ -18,10 +18,10 @@ struct Sizes {
     spherical: &'static [usize],
 }
 
-/// On a core: few enough points for twenty measurements in seconds, enough for leaves with all neighbours.
+/// On a core: few enough points for 18 measurements in seconds, enough for leaves with all neighbours.
 const ON_A_CORE: Sizes = Sizes { level: 3, occupancies: [24, 80], spherical: &[4, 8, 12, 16, 24] };
-/// On a GPU: enough points to fill the largest devices, and the leaf sizes that win there. M2L of harmonics is unrolled up
-/// to order 12.
+/// On a GPU: enough points to fill the largest devices, and the leaf sizes that win there. M2L of harmonics has
+/// unrolled code up to order 12 only.
 const ON_A_DEVICE: Sizes = Sizes { level: 5, occupancies: [40, 100], spherical: &[4, 8, 12, 13, 16, 24] };
 /// Number of points of a direct sum on a GPU: enough to fill the device.
 const DIRECT_POINTS: usize = 1 << 17;

@@ -409,7 +409,8 @@ fn in_plane(r: &Fmm, task: &Task, pairs: PlanePairs, counts: [usize; 2]) -> Resu
     };
     let (layout, costs) = (Layout::Pyramid { pairs, theta }, costs::BUILT_IN.to_string());
     let direct = direct_sum(layout, prices.direct(counts), costs.clone());
-    let ([occupancy, seconds], guess) = (in_population(r, first, counts), first as f64);
+    let [occupancy, seconds] = in_population(r, first, counts);
+    let guess = first as f64;
     let fast =
         Candidate { method: Method::Laurent, layout, orders, guess, digits: -theta.log10(), occupancy, seconds, costs };
     Ok(match r.method {

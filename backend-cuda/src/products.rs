@@ -157,7 +157,7 @@ impl Products {
     }
 
     /// Enqueues the mirror images of square matrices with `side` rows: matrix k becomes matrix `images[k]` >> 3 with the axes
-    /// in the lower three bits reflected. Matrices without a reflected axis are there. `odd` has for each row the axes whose
+    /// in the lower three bits reflected. Matrices without a reflected axis stay as they are. `odd` has for each row the axes whose
     /// reflection changes its sign.
     ///
     /// # Safety

@@ -20,13 +20,15 @@ pub(crate) struct SmallestLeaf {
     pub others: f64,
 }
 
+/// On a core.
 pub(super) const SMALLEST_LEAF: SmallestLeaf = SmallestLeaf { curves: 8.0, volumes: 8.0, others: 8.0 };
 /// On a GPU. In space, 32 points is the smallest leaf that was measured with uniform points. With the gradient in f64,
 /// harmonics of order 6 are fastest with it (`runs/2026-11-27-h200/leaves.txt`). In the plane a box has 9 neighbours and
 /// little work of its own, and smaller leaves pay: at 2²² points in f64, leaves of 12, 18, 26 and 54 points took 35, 45, 65
 /// and 118 ms for K₀, and 11.1, 10.8, 12.6 and 19.1 ms for ln r (`runs/2026-11-24-h200/quadtree-leaves.txt`). There
 /// interpolation in f64 gains a tenth by small leaves. But in f32 the floor of interpolation rises in small boxes: with leaves
-/// of 32 points, a Gaussian in the plane with its gradient was refused 5e-3. So interpolation keeps 60 points everywhere.
+/// of 32 points, a Gaussian in the plane with its gradient was refused 5e-3 (`runs/2026-11-27-h200/gaussian-floor.txt`). So
+/// interpolation keeps 60 points everywhere.
 pub(super) const SMALLEST_DEVICE_LEAF: SmallestLeaf = SmallestLeaf { curves: 12.0, volumes: 60.0, others: 32.0 };
 
 /// Costs of the Laplace potential and gradient in f64. For equivalent densities of order 6, 8 and 10, eq. 28 gives 57,

@@ -18,6 +18,7 @@ pub(crate) struct UnitCosts<'a> {
     pub facts: &'a Facts,
     /// Mean points per leaf of a treecode with spherical harmonics.
     pub treecode_leaf: f64,
+    /// Smallest mean points per leaf.
     pub smallest_leaf: SmallestLeaf,
     /// Whether M2L of lattices transforms and multiplies the spectra of whole families, absent children included.
     pub by_families: bool,

@@ -103,14 +103,12 @@ impl<'a> Field for &'a Engines<'a> {
         let mut choice = choice(r, self.task, candidate, candidate.first(), seen);
         if let Layout::Octree(parts) = &candidate.layout
             && candidate.method != Method::Direct
+            && !matches!(parts.policy, Policy::Treecode { .. })
             && !matches!(self.ends.cloud, Cloud::Host(..))
         {
-            if !matches!(parts.policy, Policy::Treecode { .. }) {
-                let least = r.backend.processor().prices(r, &self.task.facts).smallest_leaf(parts);
-                choice.occupancy = shared(&self.trees.borrow(), choice.occupancy, least);
-                choice.forecast = bytes(r, &choice, seen);
-            }
-            self.keeps(choice.occupancy);
+            let least = r.backend.processor().prices(r, &self.task.facts).smallest_leaf(parts);
+            choice.occupancy = shared(&self.trees.borrow(), choice.occupancy, least);
+            choice.forecast = bytes(r, &choice, seen);
         }
         let engine = engine::of(r, &choice);
         r.jointly(|| fits(&*engine, &choice, seen.counts))?;
@@ -132,21 +130,23 @@ pub(super) struct OnEngine<'a> {
 
 impl OnEngine<'_> {
     fn place(&mut self) -> Result<(), Error> {
-        self.field.request.jointly(|| self.engine.place(self.field.ends.cloud, self.field.watch))
+        self.field.request.jointly(|| self.engine.place(self.field.ends.cloud, self.field.watch))?;
+        if !self.is_direct() {
+            self.field.keeps(self.choice.occupancy);
+        }
+        Ok(())
     }
 
     fn is_direct(&self) -> bool {
         self.candidate.method == Method::Direct
     }
 
-    /// Price of an order with the counts of boxes and edges.
-    fn priced(&mut self, order: usize) -> Result<(f64, Mesh), Error> {
-        let Engines { request, task, ends, .. } = *self.field;
-        let mesh = match self.is_direct() {
-            true => Mesh::default(),
-            false => request.jointly(|| self.engine.preview(order))?,
-        };
-        Ok((price(request, task, &self.candidate, order, &mesh, ends.seen), mesh))
+    /// The counts of boxes and edges at an order.
+    fn mesh(&mut self, order: usize) -> Result<Mesh, Error> {
+        match self.is_direct() {
+            true => Ok(Mesh::default()),
+            false => self.field.request.jointly(|| self.engine.preview(order)),
+        }
     }
 
     /// The number of nodes that leaves half of the tolerance to the order, or else the one with the least error, with
@@ -184,7 +184,7 @@ impl Attempt for OnEngine<'_> {
     type Decision = Decision;
 
     fn counted(&mut self, guess: f64) -> Result<(f64, usize), Error> {
-        let (_, mesh) = self.priced(guess.round() as usize)?;
+        let mesh = self.mesh(guess.round() as usize)?;
         Ok((self.field.expected(&self.candidate, guess, &mesh), mesh.levels))
     }
 
@@ -202,7 +202,6 @@ impl Attempt for OnEngine<'_> {
 
     fn replace(&mut self, order: usize, occupancy: f64) -> Result<(), Error> {
         (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
-        self.field.keeps(occupancy);
         self.engine = engine::of(self.field.request, &self.choice);
         self.place()
     }
@@ -234,7 +233,8 @@ impl Attempt for OnEngine<'_> {
         self.choice.order = (!self.is_direct()).then_some(order);
         self.choice.forecast = bytes(r, &self.choice, ends.seen);
         r.jointly(|| fits(&*self.engine, &self.choice, ends.seen.counts))?;
-        let (seconds, mesh) = self.priced(order)?;
+        let mesh = self.mesh(order)?;
+        let seconds = price(r, task, &self.candidate, order, &mesh, ends.seen);
         let measured = self.records.iter().rev().find(|m| m.order == order);
         let probe = measured.map(|_| reported(&*self.engine, task, order, &self.records));
         let above = |m: &&Measured| task.goal.tolerance().is_some_and(|tolerance| m.worst() > tolerance);

@@ -45,7 +45,7 @@ impl Translation {
     /// The faster way for order `p`, measured in docs/notes/gpu-performance.md. In f32, rotations win up to order 14; up
     /// to 12 M2L has unrolled code. In f64, unrolled code is slower than dense products up to order 8, whose rows fill
     /// one tile of a product. At high orders both take about the same time; rotations are chosen there because the dense
-    /// matrices (p⁴ numbers each) take memory and seconds to make.
+    /// matrices (p⁴ numbers each) take memory and time to make.
     pub fn fastest<T: Real>(p: usize) -> Translation {
         match (T::NAME, p) {
             ("f32", ..=14 | 20..) | (_, 9..=12 | 25..) => Translation::Rcr,

@@ -80,14 +80,14 @@ impl<T: DeviceScalar> Matrices<T> {
             return Ok(());
         }
         let (p, side, what) = (self.order, row(self.order), "M2L matrices");
-        let makes = dense::Dense::new(p);
-        let mut all = device.alloc(ends.operators.len() * side * side, what)?;
+        let (makes, length) = (dense::Dense::new(p), side * side);
+        let mut all = device.alloc(ends.operators.len() * length, what)?;
         let kinds: Vec<[i32; 3]> = dense::unmirrored().collect();
         let of_kind = |&offset: &[i32; 3]| padded::<T>(p, &makes.across(offset, self.truncation));
         let matrices: Vec<Vec<T>> = kinds.par_iter().map(of_kind).collect();
         let number = |offset: [i32; 3]| offset_index(offset).unwrap_or_default();
         for (&offset, matrix) in kinds.iter().zip(&matrices) {
-            device.write(&mut all, number(offset) * side * side, matrix, what)?;
+            device.write(&mut all, number(offset) * length, matrix, what)?;
         }
         let mask = |axes: [bool; 3]| (0..3).map(|a| u32::from(axes[a]) << a).sum::<u32>();
         let image = |offset: [i32; 3]| (number(offset.map(i32::abs)) as u32) << 3 | mask(offset.map(|d| d < 0));
@@ -98,7 +98,7 @@ impl<T: DeviceScalar> Matrices<T> {
         let others = ends.operators.par_iter().skip(OFFSETS);
         let between = |&[target, source]: &[Cube; 2]| padded::<T>(p, &makes.between(target, source, self.truncation));
         let others: Vec<T> = others.flat_map_iter(between).collect();
-        device.write(&mut all, OFFSETS * side * side, &others, what)?;
+        device.write(&mut all, OFFSETS * length, &others, what)?;
         self.m2l = Some(all);
         Ok(())
     }

@@ -48,8 +48,10 @@ struct FarEdge {
     const double side = frame_of(t, 0).side;
     root = exponent_of_root(side * side);
   }
-  // weights[k] at the squared distance d2.
-  __device__ double weight(double d2) const { return weights[min(max(root - exponent_of_root(d2), 0), DISTANCES - 1)]; }
+  // The weight of output k at the squared distance d2.
+  __device__ double weight(u32 k, double d2) const {
+    return weights[k * DISTANCES + min(max(root - exponent_of_root(d2), 0), DISTANCES - 1)];
+  }
   // (h/d)^(2·half_power) from (h/d)².
   __device__ double power(double ratio) const {
     double x = 1;
@@ -59,10 +61,13 @@ struct FarEdge {
   }
 };
 
-// For each box the sums over its M2L and P2L edges in fmm_tree::far_squares, first of all boxes for expansions that take
-// all degrees on each edge, then of all boxes for those that take fewer on far edges.
+// Largest number of outputs, each of which has its weights of edges.
+#define OUTPUTS 4
+
+// For each box the sums over its M2L and P2L edges in fmm_tree::far_squares: for each output, first of all boxes for
+// expansions that take all degrees on each edge, then of all boxes for those that take fewer on far edges.
 extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l,
-                                    const u32* m2l_sources, const u32* p2l_sources, const double* weights,
+                                    const u32* m2l_sources, const u32* p2l_sources, const double* weights, u32 outputs,
                                     u32 half_power, double* sums) {
   const Tree t = *tree;
   const u32 b = warp_index();
@@ -70,7 +75,7 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
   const FarEdge far(t, weights, half_power);
   const Frame x = frame_of(t, b);
   const double of_nearest = far.power(0.25);
-  double all = 0, fewer = 0;
+  double all[OUTPUTS] = {}, fewer[OUTPUTS] = {};
   auto add = [&](const u64* starts, const u32* sources, bool is_m2l) {
     for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
       const u32 s = sources[e];
@@ -83,58 +88,100 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
         const double d = fmax(sqrt(d2) - 0.5 * y.side, 0.0);
         d2 = d * d;
       }
-      const double weight = (double)length(sources_of(t, s)) * far.weight(d2), power = far.power(h * h / d2);
-      all += weight * power;
-      fewer += weight * (is_m2l ? of_nearest : power);
+      const double points = (double)length(sources_of(t, s)), power = far.power(h * h / d2);
+#pragma unroll
+      for (u32 k = 0; k < OUTPUTS; ++k) {
+        if (k >= outputs) break;
+        const double weight = points * far.weight(k, d2);
+        all[k] += weight * power;
+        fewer[k] += weight * (is_m2l ? of_nearest : power);
+      }
     }
   };
   add(m2l, m2l_sources, true);
   add(p2l, p2l_sources, false);
-  all = warp_inclusive(all);
-  fewer = warp_inclusive(fewer);
-  if (lane_id() == 31) {
-    sums[b] = all;
-    sums[count + b] = fewer;
+#pragma unroll
+  for (u32 k = 0; k < OUTPUTS; ++k) {
+    if (k >= outputs) break;
+    const double both[2] = {warp_inclusive(all[k]), warp_inclusive(fewer[k])};
+    for (int kind = 0; kind < 2; ++kind)
+      if (lane_id() == 31) sums[(2 * k + kind) * (u64)count + b] = both[kind];
   }
 }
 
-// For each leaf the sums of E² over its targets, with the errors E of fmm_tree::far_squares; 0 for other boxes. One lane
-// works on a target. `sums` are those of `far_sums`, and `squares` are in the same order.
+// As in fmm-tree/src/far.rs.
+#define TARGETS_TIMES_EDGES 1024
+#define FEWEST_TARGETS 8
+// Lanes that share the edges of a target.
+#define LANES 4
+
+// For each leaf the mean of E² over the targets that represent it, with the errors E of fmm_tree::far_squares, times the
+// number of its targets; 0 for other boxes. `sums` are those of `far_sums`, and `squares` are in the same order.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
-                                       const double* xyz, u64 n, u32 axes, const double* weights, u32 half_power,
-                                       const double* sums, double* squares) {
+                                       const double* xyz, u64 n, u32 axes, const double* weights, u32 outputs,
+                                       u32 half_power, const double* sums, double* squares) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
   const uint2 targets = targets_of(t, b);
-  double all = 0, fewer = 0;
+  double all[OUTPUTS] = {}, fewer[OUTPUTS] = {};
   if (is_leaf(t, b) && targets.x < targets.y) {
     const FarEdge far(t, weights, half_power);
-    double above = 0, above_fewer = 0;
+    double above[OUTPUTS] = {}, above_fewer[OUTPUTS] = {};
     for (u32 box = b;; box = parent_of(t, box)) {
-      above += sums[box];
-      above_fewer += sums[count + box];
+#pragma unroll
+      for (u32 k = 0; k < OUTPUTS; ++k) {
+        if (k >= outputs) break;
+        above[k] += sums[2 * k * (u64)count + box];
+        above_fewer[k] += sums[(2 * k + 1) * (u64)count + box];
+      }
       if (box == 0) break;
     }
-    const u64 first = m2p[b], end = m2p[b + 1];
-    for (u32 i = targets.x + lane_id(); i < targets.y; i += 32) {
-      double sum = 0;
-      for (u64 e = first; e < end; ++e) {
+    const u64 first = m2p[b], end = m2p[b + 1], points = targets.y - targets.x;
+    const u64 wanted = (points * (end - first) + TARGETS_TIMES_EDGES - 1) / TARGETS_TIMES_EDGES;
+    const u32 step = (u32)max(min(wanted, (points + FEWEST_TARGETS - 1) / FEWEST_TARGETS), (u64)1);
+    const u32 chosen = ((u32)points + step - 1) / step;
+    const u32 part = lane_id() % LANES;
+    // All lanes take the same number of steps, because those of a target add up what they have.
+    for (u32 j = lane_id() / LANES; j - lane_id() / LANES < chosen; j += 32 / LANES) {
+      const bool valid = j < chosen;
+      const u32 i = targets.x + (valid ? j : 0) * step;
+      double sum[OUTPUTS] = {};
+      for (u64 e = first + part; e < end; e += LANES) {
         const u32 s = m2p_sources[e];
         const Frame y = frame_of(t, s);
         double d2 = 0;
         for (u32 a = 0; a < axes; ++a) d2 += (xyz[a * n + i] - y.center[a]) * (xyz[a * n + i] - y.center[a]);
-        sum += (double)length(sources_of(t, s)) * far.weight(d2) * far.power(0.25 * y.side * y.side / d2);
+        const double points = (double)length(sources_of(t, s)) * far.power(0.25 * y.side * y.side / d2);
+#pragma unroll
+        for (u32 k = 0; k < OUTPUTS; ++k) {
+          if (k >= outputs) break;
+          sum[k] += points * far.weight(k, d2);
+        }
       }
-      all += (above + sum) * (above + sum);
-      fewer += (above_fewer + sum) * (above_fewer + sum);
+#pragma unroll
+      for (u32 k = 0; k < OUTPUTS; ++k) {
+        if (k >= outputs) break;
+        for (int apart = 1; apart < LANES; apart *= 2) sum[k] += __shfl_xor_sync(~0u, sum[k], apart);
+        if (valid && part == 0) {
+          all[k] += (above[k] + sum[k]) * (above[k] + sum[k]);
+          fewer[k] += (above_fewer[k] + sum[k]) * (above_fewer[k] + sum[k]);
+        }
+      }
+    }
+    const double scale = (double)points / chosen;
+#pragma unroll
+    for (u32 k = 0; k < OUTPUTS; ++k) {
+      all[k] *= scale;
+      fewer[k] *= scale;
     }
   }
-  all = warp_inclusive(all);
-  fewer = warp_inclusive(fewer);
-  if (lane_id() == 31) {
-    squares[b] = all;
-    squares[count + b] = fewer;
+#pragma unroll
+  for (u32 k = 0; k < OUTPUTS; ++k) {
+    if (k >= outputs) break;
+    const double both[2] = {warp_inclusive(all[k]), warp_inclusive(fewer[k])};
+    for (int kind = 0; kind < 2; ++kind)
+      if (lane_id() == 31) squares[(2 * k + kind) * (u64)count + b] = both[kind];
   }
 }
 

@@ -19,6 +19,8 @@ use std::sync::Arc;
 const BLOCK: u32 = 128;
 /// Number of parts of a sum over boxes, each the part of a warp. It is fixed, so that the sum does not depend on the device.
 const PARTS_OF_A_SUM: usize = 1024;
+/// Largest number of outputs that `far_sums` and `far_squares` take.
+const OUTPUTS: usize = 4;
 /// Boxes of a block of `near_pairs`, which has one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 
@@ -106,9 +108,12 @@ impl<'a> Cut<'a> {
     /// Errors of the device.
     pub fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
         let (device, n) = (self.device, self.boxes);
-        let squares = weights.iter().map(|weights| self.far_squares(weights, half_power));
+        if weights.is_empty() {
+            return Ok(None);
+        }
+        let squares = weights.chunks(OUTPUTS).map(|weights| self.far_squares(weights, half_power));
         let squares: Vec<Buffer<f64>> = squares.collect::<Result<_, Error>>()?;
-        let arrays: Vec<Arg> = squares.iter().flat_map(|both| [both.at(0), both.at(n)]).collect();
+        let arrays: Vec<Arg> = squares.iter().flat_map(|all| (0..all.len() / n).map(|k| all.at(k * n))).collect();
         let means = self.sums(&arrays)?.into_iter().map(|sum| sum / self.targets.len() as f64);
         let means: Vec<f64> = means.map(|mean| if mean.is_normal() { mean } else { f64::INFINITY }).collect();
         let used = means.iter().filter(|mean| mean.is_finite()).count();
@@ -116,12 +121,11 @@ impl<'a> Cut<'a> {
             return Ok(None);
         }
         let factors: Buffer<f64> = device.zeros(n, "factors of boxes")?;
-        for (k, (both, means)) in squares.iter().zip(means.as_chunks().0).enumerate() {
+        for (k, (both, means)) in arrays.as_chunks().0.iter().zip(means.as_chunks().0).enumerate() {
             let [all, fewer] = means.map(|mean| Arg::from(0.5 / (used as f64 * mean)));
-            let same = if k == 0 { 0.5 } else { 0.0 };
-            let args =
-                [(&self.tree).into(), (n as u32).into(), both.into(), same.into(), all, fewer, (&factors).into()];
-            // SAFETY: arguments as in cut.cu; `both` has two entries for each box, `factors` one.
+            let ([of_all, _], same): (&[Arg; 2], f64) = (both, if k == 0 { 0.5 } else { 0.0 });
+            let args = [(&self.tree).into(), (n as u32).into(), *of_all, same.into(), all, fewer, (&factors).into()];
+            // SAFETY: arguments as in cut.cu; the two arrays of an output lie one behind the other.
             unsafe { self.kernels.threads("far_factors", n, &args)? };
         }
         device.download(&factors, "factors of boxes").map(Some)
@@ -139,13 +143,13 @@ impl<'a> Cut<'a> {
         Ok(parts.chunks_exact(PARTS_OF_A_SUM).map(|parts| parts.iter().sum()).collect())
     }
 
-    /// The numbers of `fmm_tree::far_squares` for one array of weights, each times the number of targets of the box: for all
-    /// boxes with all degrees, then for all boxes with fewer degrees on far edges.
-    fn far_squares(&self, weights: &[f64; DISTANCES], half_power: u32) -> Result<Buffer<f64>, Error> {
-        let (device, n) = (self.device, self.boxes);
-        let sums: Buffer<f64> = device.alloc(2 * n, "sums over edges")?;
-        let squares: Buffer<f64> = device.alloc(2 * n, "squares of leaves")?;
-        let weights: Buffer<f64> = device.upload(weights, "weights of edges")?;
+    /// The numbers of `fmm_tree::far_squares` for at most [`OUTPUTS`] arrays of weights, each times the number of targets of
+    /// the box: for each array first for all boxes with all degrees, then for all boxes with fewer degrees on far edges.
+    fn far_squares(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Buffer<f64>, Error> {
+        let (device, n, outputs) = (self.device, self.boxes, weights.len());
+        let sums: Buffer<f64> = device.alloc(2 * outputs * n, "sums over edges")?;
+        let squares: Buffer<f64> = device.alloc(2 * outputs * n, "squares of leaves")?;
+        let weights: Buffer<f64> = device.upload(weights.as_flattened(), "weights of edges")?;
         let [m2l, p2l, m2p, _] = self.edges;
         let of_sums = [
             (&self.tree).into(),
@@ -155,6 +159,7 @@ impl<'a> Cut<'a> {
             (&m2l.sources).into(),
             (&p2l.sources).into(),
             (&weights).into(),
+            (outputs as u32).into(),
             half_power.into(),
             (&sums).into(),
         ];
@@ -167,6 +172,7 @@ impl<'a> Cut<'a> {
             (self.targets.n as u64).into(),
             (self.targets.axes as u32).into(),
             (&weights).into(),
+            (outputs as u32).into(),
             half_power.into(),
             (&sums).into(),
             (&squares).into(),

@@ -3,14 +3,23 @@
 use fmm_traits::Cube;
 use fmm_traits::tree::{Hierarchy, Lists};
 use rayon::prelude::*;
+use std::iter::StepBy;
+use std::ops::Range;
 
 /// Number of distances that [`far_squares`] tells apart. Each is half of the one before; the last has all smaller ones.
 pub const DISTANCES: usize = 64;
 
+/// A leaf with more M2P edges times targets than this is represented by some of its targets, at least [`FEWEST_TARGETS`].
+/// Leaves of a treecode have hundreds of edges, and all targets of a leaf lie about as far from each of their boxes.
+const TARGETS_TIMES_EDGES: usize = 1024;
+/// See [`TARGETS_TIMES_EDGES`].
+const FEWEST_TARGETS: usize = 8;
+
 /// (h/d)² of the nearest boxes of the V list, whose centres are two sides apart.
 const SQUARED_RATIO_OF_NEAREST: f64 = 0.25;
 
-/// For each leaf with targets the mean of E² over its targets, and 0 for other boxes. E follows the errors of
+/// For each leaf with targets the mean of E² over its targets (over some of them if it has many edges of M2P:
+/// [`represented`]), and 0 for other boxes. E follows the errors of
 /// expansions, up to a factor: it is the sum over all edges of M2L, P2L and M2P that reach the target, of
 ///
 /// ```text
@@ -90,6 +99,7 @@ pub fn far_squares<H: Hierarchy + ?Sized>(
             sums.iter_mut().for_each(|sum| *sum *= *sum);
             return;
         }
+        let targets = represented(targets, m2p.len());
         let (mean, mut squares) = (1.0 / targets.len() as f64, vec![0.0; width]);
         let mut of_target = vec![0.0; width];
         let shares: Vec<f64> = m2p.iter().map(|&s| share(cubes[b], cubes[s as usize])).collect();
@@ -109,6 +119,13 @@ pub fn far_squares<H: Hierarchy + ?Sized>(
     };
     sums.par_chunks_mut(width).enumerate().with_min_len(256).for_each(|(b, sums)| of_leaf(b, sums));
     (0..width).map(|k| sums.iter().skip(k).step_by(width).copied().collect()).collect()
+}
+
+/// The targets that represent a leaf with so many edges of M2P: all, or every k-th of a leaf with many edges.
+fn represented(targets: Range<usize>, edges: usize) -> StepBy<Range<usize>> {
+    let count = targets.len();
+    let step = (count * edges).div_ceil(TARGETS_TIMES_EDGES).min(count.div_ceil(FEWEST_TARGETS));
+    targets.step_by(step.max(1))
 }
 
 /// x^power, or 1 if x is above 1. The logarithm of a number is interpolated linearly between powers of two, which is fast:
@@ -171,6 +188,7 @@ mod tests {
                 assert_eq!(found, [0.0; 3]);
                 continue;
             }
+            let targets = represented(targets, lists.m2p.row(leaf).len());
             let mut squares = [0.0; 3];
             for t in targets.clone() {
                 let (mut sources, mut sums, mut b) = (0, [0.0; 2], leaf);

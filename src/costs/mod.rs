@@ -23,9 +23,8 @@ pub(crate) use unit::UnitCosts;
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use built_in::{
-    HARMONIC_TREECODE_LEAF, IN_DIRECT_SUMS, INTERPRETED, OPERATIONS, Operations, PAIRS_PER_HARMONIC,
-    SMALLEST_DEVICE_LEAF, SMALLEST_LEAF, TREECODE_BOXES_PER_TARGET, TREECODE_LEAF, costs, device_costs,
-    device_operations,
+    IN_DIRECT_SUMS, INTERPRETED, OPERATIONS, Operations, SMALLEST_DEVICE_LEAF, SMALLEST_LEAF, TREECODE_ON_A_DEVICE,
+    TREECODE_ON_CORES, costs, device_costs, device_operations,
 };
 use fmm_families::Facts;
 use fmm_kernels::equivalent::Fill;
@@ -109,14 +108,6 @@ pub(crate) trait Prices {
     }
 }
 
-/// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.
-fn pairs_of_an_expansion(parts: &Parts, order: usize) -> f64 {
-    match parts.lattice(order) {
-        Some(lattice) => (parts.fields() * lattice.len()) as f64,
-        None => PAIRS_PER_HARMONIC * order.pow(2) as f64,
-    }
-}
-
 /// Time of the operators of all far fields of an order p on one level, in units of the time of a pair of points. For each
 /// far field that is c p⁵ with c = 700 for densities on surfaces and 2000 for grids (measured for 1/r, a Gaussian and
 /// waves at orders 6 to 14 on a core of Zen 4, within a factor 2). Spherical harmonics have none.
@@ -127,14 +118,6 @@ pub(crate) fn pairs_of_operators(parts: &Parts, order: usize) -> f64 {
         Some(Fill::Volume) => 2000.0,
     };
     parts.fields() as f64 * factor * (order as f64).powi(5)
-}
-
-/// Time of the far field and of the near field of a target of a treecode at an angle, in units of the time of a pair of
-/// points, for points that fill a cube or a square evenly. The target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes (in
-/// the plane /θ²), and each box adds nine direct pairs.
-fn pairs_in_a_treecode(theta: f64, parts: &Parts, order: usize) -> [f64; 2] {
-    let boxes = TREECODE_BOXES_PER_TARGET / theta.powi(parts.dim as i32);
-    [boxes * pairs_of_an_expansion(parts, order), boxes * 9.0]
 }
 
 /// Name of the built-in cost model.
@@ -198,7 +181,7 @@ impl CostModel {
             costs,
             source,
             facts,
-            treecode_leaf: HARMONIC_TREECODE_LEAF,
+            of_treecode: TREECODE_ON_CORES,
             smallest_leaf: SMALLEST_LEAF,
             by_families: false,
         }
@@ -230,7 +213,7 @@ impl CostModel {
             costs,
             source,
             facts,
-            treecode_leaf: TREECODE_LEAF,
+            of_treecode: TREECODE_ON_A_DEVICE,
             smallest_leaf: SMALLEST_DEVICE_LEAF,
             by_families: true,
         }

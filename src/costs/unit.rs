@@ -1,7 +1,7 @@
 //! Prices from the unit costs of a [`CostModel`](crate::CostModel), on one CPU core or on a GPU.
 
-use super::built_in::{SmallestLeaf, TREECODE_LEAF};
-use super::{Costs, OrderCosts, Prices, pairs_in_a_treecode, pairs_of_an_expansion};
+use super::built_in::{HarmonicTreecode, SmallestLeaf, TREECODE_LEAF};
+use super::{Costs, OrderCosts, Prices};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
@@ -16,8 +16,7 @@ pub(crate) struct UnitCosts<'a> {
     pub source: &'a str,
     /// Facts of the kernel.
     pub facts: &'a Facts,
-    /// Mean points per leaf of a treecode with spherical harmonics.
-    pub treecode_leaf: f64,
+    pub of_treecode: HarmonicTreecode,
     /// Smallest mean points per leaf.
     pub smallest_leaf: SmallestLeaf,
     /// Whether M2L of lattices transforms and multiplies the spectra of whole families, absent children included.
@@ -54,14 +53,29 @@ impl UnitCosts<'_> {
         }
     }
 
-    /// Seconds of the far field and of the near field of a treecode for points that fill a cube or a square evenly.
-    fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> [f64; 2] {
-        let far = self.far(parts, order);
-        let of_target = pairs_in_a_treecode(theta, parts, order);
-        let pairs = (m as f64 * of_target[0], m as f64 * of_target[1]);
-        let most = (n as f64 * m as f64 / (pairs.0 + pairs.1)).min(1.0);
-        let points = 0.25 * far.point * (n + m) as f64;
-        [points + most * self.costs.pair * pairs.0, most * self.costs.pair * pairs.1].map(|x| 1e-9 * x)
+    /// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.
+    fn pairs_of_an_expansion(&self, parts: &Parts, order: usize) -> f64 {
+        match parts.lattice(order) {
+            Some(lattice) => (parts.fields() * lattice.len()) as f64,
+            None => self.of_treecode.pairs_per_harmonic * order.pow(2) as f64,
+        }
+    }
+
+    /// Seconds of the far field and of the near field of a treecode for points that fill a cube or a square evenly. A
+    /// target sums [`near_leaves`] pair by pair, and on each level meets about 3ᵈ/θᵈ boxes, fewer near the root (counted
+    /// for 3·10⁴ to 2²⁴ points and θ from 0.5 to 1; the fit errs by up to a fifth).
+    fn treecode(&self, parts: &Parts, theta: f64, order: usize, points: [usize; 2]) -> [f64; 2] {
+        let (costs, far, dim) = (&self.costs, self.far(parts, order), parts.dim as i32);
+        let [n, m] = points.map(|k| k as f64);
+        let leaves = (n.max(m) / self.occupancy(parts, order)).max(1.0);
+        let side = leaves.powf(1.0 / f64::from(dim));
+        let boxes = (3.0 / theta).powi(dim) * (side.log2() - 0.5 / theta).max(0.0);
+        let near = near_leaves(theta, dim, side);
+        let seconds = [
+            0.25 * far.point * (n + m) + costs.pair * self.pairs_of_an_expansion(parts, order) * m * boxes,
+            near * (costs.leaves * leaves + costs.pair * n * m / leaves),
+        ];
+        seconds.map(|x| 1e-9 * x)
     }
 
     /// Seconds of the far field and of the near field of the FMM by eq. 27 for points that fill a cube or a square evenly.
@@ -96,7 +110,7 @@ impl UnitCosts<'_> {
         let absent = if self.by_families && parts.lattice(order).is_some() { mesh.absent(parts.dim) } else { 1.0 };
         let far = locals * (0.5 * far.point * (n + m) as f64 + absent * far.leaf * mesh.leaves as f64)
             + absent.powi(2) * far.m2l * mesh.edges.m2l as f64
-            + costs.pair * pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
+            + costs.pair * self.pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
         [far, near].map(|x| 1e-9 * x)
     }
 
@@ -118,7 +132,7 @@ impl Prices for UnitCosts<'_> {
     /// Eq. 28. A treecode has no M2L to balance, so its leaf size is a constant.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match (parts.policy, parts.expansion) {
-            (Policy::Treecode { .. }, Expansion::Spherical) => self.treecode_leaf,
+            (Policy::Treecode { .. }, Expansion::Spherical) => self.of_treecode.leaf,
             (Policy::Treecode { .. }, _) => TREECODE_LEAF,
             _ => {
                 let (costs, far) = (&self.costs, self.far(parts, order));
@@ -149,6 +163,16 @@ impl Prices for UnitCosts<'_> {
     }
 }
 
+/// Mean number of leaves that a leaf of a treecode sums pair by pair, in a full cube or square with so many leaves along a
+/// `side`. A box k sides away is seen as a whole if θ (k − 1/2) is at least 1. Beyond the nearest, boxes in the corners are
+/// farther away.
+fn near_leaves(theta: f64, dim: i32, side: f64) -> f64 {
+    let reach = ((1.0 / theta + 0.5).ceil() - 1.0).clamp(1.0, side);
+    let row = (2.0 * reach + 1.0 - reach * (reach + 1.0) / side).clamp(1.0, side);
+    let corners = if reach > 1.0 { 0.8f64.powi(dim - 1) } else { 1.0 };
+    (row.powi(dim) * corners).max(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +184,22 @@ mod tests {
     use fmm_families::AnyFamily;
     use fmm_kernels::Laplace;
     use fmm_traits::{Outputs, Precision};
+
+    /// Leaves counted in trees of 2¹⁸ and 2²⁴ uniform points, and of 2²⁰ points in the plane.
+    #[test]
+    fn near_leaves_of_a_treecode_are_those_of_a_full_cube() {
+        for (theta, dim, side, counted) in [
+            (1.0, 3, 20.0, 24.4),
+            (0.7, 3, 64.0, 26.2),
+            (0.6, 3, 20.0, 69.8),
+            (0.5, 3, 20.0, 69.8),
+            (0.5, 2, 128.0, 20.7),
+        ] {
+            let near = near_leaves(theta, dim, side);
+            assert!((near / counted - 1.0).abs() < 0.1, "θ = {theta} in {dim} dimensions: {near} for {counted}");
+        }
+        assert_eq!(near_leaves(0.5, 3, 1.0), 1.0);
+    }
 
     /// On a GPU, absent children of families cost as much as those that are there.
     #[test]

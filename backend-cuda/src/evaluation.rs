@@ -5,6 +5,11 @@ use crate::device::{Buffer, Device};
 use crate::ends::{Arrays, Ends, name};
 use fmm_traits::sums::{check_sets, one_by_one};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, StageSeconds};
+use rayon::prelude::*;
+
+/// Bytes of sets of strengths that several threads send together. One set of a probe has less than a megabyte, which one
+/// thread would copy at a tenth of the speed of the bus.
+const TOGETHER_BYTES: usize = 1 << 24;
 
 /// Something that turns strengths into values on a device.
 pub(crate) trait Evaluation {
@@ -150,18 +155,35 @@ pub(crate) fn apply_batch(
     }
     on.ends().check(true)?;
     let mut all: Buffer<f64> = device.alloc(out.iter().map(|out| out.len()).sum(), "values")?;
+    let set = strengths.iter().map(|set| set.len()).max().unwrap_or(0);
+    let together = (TOGETHER_BYTES / (size_of::<f64>() * set).max(1)).clamp(1, strengths.len().max(1));
+    let sent: Buffer<f64> = device.alloc(if together > 1 { together * set } else { 0 }, "strengths")?;
+    let address_of = |k: usize| sent.address() + (size_of::<f64>() * k * set) as u64;
     let mut at = 0;
-    let mut one = |strengths: &[f64], out: &mut [f64]| {
-        let arrays = on.ends().room(Numbers::F64(strengths), &[NumbersMut::F64(out)], true)?;
-        // SAFETY: the array has as many numbers of the same type.
-        unsafe { device.send(strengths, arrays.strengths.address(), "strengths")? };
-        on.run(&arrays, &mut *observer, false)?;
-        // SAFETY: the array has as many numbers of the same type, and stays until the next evaluation at least.
-        unsafe { device.copy_into(arrays.values[0].address(), &mut all, (at, out.len()), "values")? };
-        at += out.len();
+    let mut some = |sets: &[&[f64]], out: &mut [&mut [f64]]| {
+        if together > 1 {
+            // SAFETY: there is room for as many sets of so many numbers.
+            let send = |(k, q): (usize, &&[f64])| unsafe { device.send(q, address_of(k), "strengths") };
+            sets.par_iter().enumerate().try_for_each(send)?;
+        }
+        for (k, (strengths, out)) in sets.iter().zip(out).enumerate() {
+            let arrays = on.ends().room(Numbers::F64(strengths), &[NumbersMut::F64(out)], true)?;
+            let to = arrays.strengths.address();
+            // SAFETY: the arrays have as many numbers of the same type.
+            unsafe {
+                match together {
+                    1 => device.send(strengths, to, "strengths")?,
+                    _ => device.copy_bytes(address_of(k), to, size_of_val(*strengths), "strengths")?,
+                }
+            }
+            on.run(&arrays, &mut *observer, false)?;
+            // SAFETY: the array has as many numbers of the same type, and stays until the next evaluation at least.
+            unsafe { device.copy_into(arrays.values[0].address(), &mut all, (at, out.len()), "values")? };
+            at += out.len();
+        }
         Ok(())
     };
-    let done = strengths.iter().zip(&mut *out).try_for_each(|(strengths, out)| one(strengths, out));
+    let done = strengths.chunks(together).zip(out.chunks_mut(together)).try_for_each(|(sets, out)| some(sets, out));
     if let Err(e) = done {
         // As in `apply`.
         on.ends().forget_notes().and_then(|()| device.synchronize())?;

@@ -3,6 +3,7 @@
 
 use crate::device::{Arg, Buffer, ByItem, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use crate::lists::{DeviceEdges, DeviceLists, each, filled};
+use crate::placed::Placed;
 use crate::plane::{DevicePyramid, LEAST_SCALE, points_of};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
@@ -14,6 +15,7 @@ use fmm_traits::tree::{NONE, Tree};
 use fmm_traits::{Error, Lists, Points};
 use fmm_tree::{DISTANCES, Incoming, Thinned, thin_boxes};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
@@ -35,6 +37,8 @@ pub struct Cut<'a> {
     targets: &'a DevicePoints,
     /// M2L, P2L, M2P and P2P.
     edges: [&'a DeviceEdges; 4],
+    /// All lists of an octree.
+    lists: Option<&'a DeviceLists>,
     kernels: ByItem,
     primitives: Primitives,
 }
@@ -53,7 +57,8 @@ impl<'a> Cut<'a> {
         let (device, edges) = (&tree.device, [&lists.m2l, &lists.p2l, &lists.m2p, &lists.p2p]);
         let functions = device.fixed("cut", programs::cut)?;
         let (described, points) = (tree.described()?, [&*tree.sources, &*tree.targets]);
-        Cut::of(device, functions, described, tree.len(), points, edges)
+        let cut = Cut::of(device, functions, described, tree.len(), points, edges)?;
+        Ok(Cut { lists: Some(lists), ..cut })
     }
 
     /// For a pyramid with M2L, P2L, M2P and P2P edges.
@@ -73,7 +78,7 @@ impl<'a> Cut<'a> {
         edges: [&'a DeviceEdges; 4],
     ) -> Result<Self, Error> {
         let (kernels, primitives) = (ByItem::new(device, functions, BLOCK), Primitives::new(device)?);
-        Ok(Cut { device, tree, boxes, sources, targets, edges, kernels, primitives })
+        Ok(Cut { device, tree, boxes, sources, targets, edges, lists: None, kernels, primitives })
     }
 
     /// A summary of the edges into each box, as `fmm_tree::incoming` makes it.
@@ -177,8 +182,8 @@ impl<'a> Cut<'a> {
             (&sums).into(),
             (&squares).into(),
         ];
-        // SAFETY: arguments as in cut.cu; `sums` and `squares` have two entries for each box, `weights` one for each distance,
-        // and the ranges of the boxes lie within the targets.
+        // SAFETY: arguments as in cut.cu; `sums` and `squares` have two entries for each box and output, `weights` one for each
+        // distance and output, and the ranges of the boxes lie within the targets.
         unsafe {
             self.kernels.warps("far_sums", n, &of_sums)?;
             self.kernels.warps("far_squares", n, &of_squares)?;
@@ -353,26 +358,25 @@ impl<'a> Cut<'a> {
         Ok(pairs)
     }
 
-    /// The tree and the lists of `fmm_tree::thin` for a part of the sources and targets of an octree, and the number of
-    /// leaves. `lists` are those of the octree, and `boxes` is a copy of its boxes on the host.
+    /// A small problem: a part of the sources and targets of an octree with its lists, as `fmm_tree::thin` makes them. The
+    /// small lists serve any settings. `boxes` is a copy of the boxes of the octree, and the positions ascend.
     ///
     /// # Errors
-    /// [`Error::Shape`] if `boxes` are not those of this tree, and errors of the device.
-    pub(crate) fn thin(
-        &self,
-        lists: &DeviceLists,
-        boxes: &Tree,
-        [sources, targets]: [&[u32]; 2],
-    ) -> Result<(DeviceTree, DeviceLists, usize), Error> {
-        let device = self.device;
+    /// [`Error::Unsupported`] for a pyramid, [`Error::Shape`] if `boxes` are not those of this tree, and errors of the
+    /// device.
+    pub fn thin(&self, boxes: &Tree, [sources, targets]: [&[u32]; 2]) -> Result<Placed, Error> {
+        let (device, start) = (self.device, Instant::now());
         self.has(boxes.len())?;
+        let Some(l) = self.lists else {
+            let reason = "it is cut by another function".to_string();
+            return Err(Error::Unsupported { operation: "a part of a pyramid", reason });
+        };
         let Thinned { tree, kept } = thin_boxes(boxes, sources, targets);
         let points = [(self.sources, sources), (self.targets, targets)];
         let [s, t] = points.map(|(of, positions)| self.points(of, positions).map(Arc::new));
         let small = DeviceTree::with_points(device, &tree, s?, t?)?;
         let kept = device.upload(&kept, "boxes")?;
         let (s, t) = (self.numbers(&kept, &small.boxes.source_range)?, self.numbers(&kept, &small.boxes.target_range)?);
-        let l = lists;
         let [p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p] = self.rows(
             &kept,
             [
@@ -387,7 +391,8 @@ impl<'a> Cut<'a> {
             ],
         )?;
         let lists = DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p };
-        Ok((small, lists, tree.leaves()))
+        let mean_leaf = sources.len().max(targets.len()) as f64 / tree.leaves().max(1) as f64;
+        Placed::fixed(small, lists, mean_leaf, start)
     }
 
     /// A part of the sources and targets of a pyramid in all its boxes, with the edges between those that keep points,

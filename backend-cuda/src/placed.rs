@@ -120,6 +120,11 @@ impl Placed {
         if let (Some(ranks), Some(routes)) = (ranks, routes) {
             ranks.route(&routes)?;
         }
+        Placed::fixed(tree, lists, mean_leaf, start)
+    }
+
+    /// A tree with lists that serve any settings, and with so many points in a leaf. `start` is when the work on them began.
+    pub(crate) fn fixed(tree: DeviceTree, lists: DeviceLists, mean_leaf: f64, start: Instant) -> Result<Placed, Error> {
         let arranged = Some(Arranged::fixed(&tree, lists)?);
         let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
         Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, parts: None })
@@ -188,29 +193,6 @@ impl Placed {
     pub fn cut(&mut self, settings: &Settings) -> Result<Cut<'_>, Error> {
         let (tree, Arranged { lists, .. }) = self.whole(settings)?;
         Cut::new(tree, lists)
-    }
-
-    /// A small problem: a part of the sources and targets with the lists for `settings`, as `fmm_tree::thin` makes
-    /// them. The small lists serve any settings. `boxes` is the copy of the boxes of these points, and the positions
-    /// ascend.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `boxes` are those of other points, and errors of the device.
-    pub fn thin(
-        &mut self,
-        settings: &Settings,
-        boxes: &Tree,
-        sources: &[u32],
-        targets: &[u32],
-    ) -> Result<Placed, Error> {
-        let start = Instant::now();
-        let (whole, Arranged { lists, .. }) = self.whole(settings)?;
-        let (tree, lists, leaves) = Cut::new(whole, lists)?.thin(lists, boxes, [sources, targets])?;
-        let mean_leaf = sources.len().max(targets.len()) as f64 / leaves.max(1) as f64;
-        let report = BuildReport { mean_leaf, ..BuildReport::default() };
-        let arranged = Some(Arranged::fixed(&tree, lists)?);
-        let seconds = start.elapsed().as_secs_f64();
-        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, parts: None })
     }
 
     /// Keeps the share of this rank of a tree that all ranks have, with the lists for `settings`, and brings the points

@@ -143,7 +143,7 @@ impl Engine for Direct {
     }
 
     fn sample(&self) -> Option<&Sample> {
-        Some(&self.site.as_ref()?.1.as_ref()?.sample)
+        Some(&self.site.as_ref()?.1.as_ref()?.drawn.sample)
     }
 
     fn forget(&mut self) {

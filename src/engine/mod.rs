@@ -30,16 +30,17 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::plan::Several;
-use crate::probe::Trial;
 use crate::probe::decay::Decay;
 use crate::probe::sample::Sample;
 use crate::probe::sampled::Sampled;
+use crate::probe::{Drawn, Trial};
 use crate::request::{Fmm, Method};
 use crate::variant::Truncation;
 use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
 use fmm_families::Facts;
 use fmm_traits::{Error, Policy, Precision, Solver, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
+use std::sync::Arc;
 
 /// A callback before each phase: the name of the phase and the fraction of the work already done. An error
 /// (cancellation) ends the work.
@@ -167,7 +168,17 @@ fn not_placed<T>() -> Result<T, Error> {
 /// A sample of a tree and its lists, with direct sums. `near_errs` tells whether near pairs are summed with less than
 /// the precision of f64.
 fn trial_of(request: &Fmm, choice: &Choice, site: &impl Sampled, near_errs: bool) -> Result<Trial, Error> {
-    trial_with(sample_of(request, choice, site, near_errs)?, request, choice, site)
+    trial_with(drawn_of(request, choice, site, near_errs)?, request, choice, site)
+}
+
+/// [`trial_of`] before its direct sums.
+fn drawn_of(request: &Fmm, choice: &Choice, site: &impl Sampled, near_errs: bool) -> Result<Arc<Drawn>, Error> {
+    drawn_with(sample_of(request, choice, site, near_errs)?, request, choice, site)
+}
+
+/// Strengths for a sample of `site`.
+fn drawn_with(sample: Sample, request: &Fmm, choice: &Choice, site: &impl Sampled) -> Result<Arc<Drawn>, Error> {
+    Drawn::new(sample, site, &choice.facts, &request.attributes).map(Arc::new)
 }
 
 /// A sample of a tree and its lists: see [`trial_of`].
@@ -178,8 +189,8 @@ fn sample_of(request: &Fmm, choice: &Choice, site: &impl Sampled, near_errs: boo
 }
 
 /// Direct sums at the points of a sample of `site`. CPU cores compute them in f64.
-fn trial_with(sample: Sample, request: &Fmm, choice: &Choice, site: &impl Sampled) -> Result<Trial, Error> {
-    Trial::new(sample, site, &choice.facts, &request.attributes, &direct_in_f64(request, choice))
+fn trial_with(drawn: Arc<Drawn>, request: &Fmm, choice: &Choice, site: &impl Sampled) -> Result<Trial, Error> {
+    Trial::new(drawn, site, &choice.facts, &request.attributes, &direct_in_f64(request, choice))
 }
 
 /// Rows of values for each set of strengths.
@@ -193,14 +204,14 @@ fn direct_in_f64(request: &Fmm, choice: &Choice) -> impl Fn(&[f64], &[&[f64]], &
     }
 }
 
-/// The sums of a solver for the points of a trial.
+/// The sums of a solver for the targets of a sample.
 fn sums_of(
     choice: &Choice,
-    trial: &Trial,
+    drawn: &Drawn,
     solver: &dyn Solver,
     strengths: &[Vec<f64>],
 ) -> Result<Vec<Vec<f64>>, Error> {
-    let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; strengths.len()];
+    let mut rows = vec![vec![0.0; drawn.sample.targets.len() * choice.facts.values]; strengths.len()];
     let strengths: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
     let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
     solver.apply_batch(&strengths, &mut out, &mut |_, _| true)?;
@@ -209,7 +220,7 @@ fn sums_of(
 
 /// Bounds of the errors of a solver for the points of a trial, one per output of the facts.
 fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver) -> Result<Vec<f64>, Error> {
-    let rows = sums_of(choice, trial, solver, &trial.strengths)?;
+    let rows = sums_of(choice, &trial.drawn, solver, &trial.drawn.strengths)?;
     Ok(trial.bounds(rows, &choice.facts, request.norm))
 }
 
@@ -230,7 +241,8 @@ fn errors_of_attributes(
         let nodes = request.attributes.nodes(&family.kernels, nodes);
         return trial.errors_of_interpolation(site, &nodes, facts, &direct);
     };
-    trial.errors_of_one_value(site, &family.kernels, facts, &direct, &|sets| sums_of(choice, trial, solver, sets))
+    trial
+        .errors_of_one_value(site, &family.kernels, facts, &direct, &|sets| sums_of(choice, &trial.drawn, solver, sets))
 }
 
 /// [`Engine::run`] one set at a time.

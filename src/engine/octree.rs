@@ -155,7 +155,7 @@ pub(crate) fn solver(
 
 /// The small problem of a trial: its sources that give errors, and its targets.
 fn thinned(tree: &Tree, lists: &Lists, trial: &Trial) -> (Tree, Lists) {
-    fmm_tree::thin(tree, lists, &trial.sample.of_errors.positions, &trial.sample.targets)
+    fmm_tree::thin(tree, lists, &trial.drawn.sample.of_errors.positions, &trial.drawn.sample.targets)
 }
 
 impl Octree {
@@ -240,7 +240,7 @@ impl Engine for Octree {
     }
 
     fn sample(&self) -> Option<&Sample> {
-        Some(&self.site.as_ref()?.trial.as_ref()?.1.sample)
+        Some(&self.site.as_ref()?.trial.as_ref()?.1.drawn.sample)
     }
 
     fn forget(&mut self) {

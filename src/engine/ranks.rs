@@ -2,7 +2,7 @@
 
 use super::octree::{lists, seen_whole, solver};
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
-use super::{bounds_of, build_options, list_options, not_placed, picked, sample_of, trial_with};
+use super::{bounds_of, build_options, drawn_with, list_options, not_placed, picked, sample_of, trial_with};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
 use crate::machine;
@@ -269,14 +269,13 @@ impl Engine for Ranks {
         if let Some((tree, lists)) = cut {
             let trial = match probe.trial.take() {
                 Some(trial) => trial,
-                None => trial_with(
-                    probe.whole.clone(),
-                    r,
-                    c,
-                    &OnHost { tree: &tree, lists: &lists, theta: parts.policy.theta() },
-                )?,
+                None => {
+                    let site = OnHost { tree: &tree, lists: &lists, theta: parts.policy.theta() };
+                    trial_with(drawn_with(probe.whole.clone(), r, c, &site)?, r, c, &site)?
+                }
             };
-            let small = fmm_tree::thin(&tree, &lists, &trial.sample.of_errors.positions, &trial.sample.targets);
+            let sample = &trial.drawn.sample;
+            let small = fmm_tree::thin(&tree, &lists, &sample.of_errors.positions, &sample.targets);
             let sums = start.elapsed().as_secs_f64();
             let solver = r.backend.processor().on_a_sample(r, c, parts, order, small)?;
             let operators = start.elapsed().as_secs_f64() - sums;

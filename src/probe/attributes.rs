@@ -37,10 +37,10 @@ impl Trial {
             }
             set
         };
-        let usual: Vec<Vec<f64>> = self.strengths.iter().map(usual).collect();
-        let sample = &self.sample;
+        let usual: Vec<Vec<f64>> = self.drawn.strengths.iter().map(usual).collect();
+        let sample = &self.drawn.sample;
         let exact = site.sums(&sample.of_errors.positions, &slices(&usual), &sample.targets, (facts.dim, direct))?;
-        let mut computed = fast(&self.strengths)?;
+        let mut computed = fast(&self.drawn.strengths)?;
         for ((computed, usual), exact) in computed.iter_mut().zip(fast(&usual)?).zip(exact) {
             computed.iter_mut().zip(usual.iter().zip(exact)).for_each(|(own, (usual, exact))| *own += exact - usual);
         }
@@ -56,9 +56,9 @@ impl Trial {
         direct: Direct,
     ) -> Result<Vec<f64>, Error> {
         let fields: Vec<Vec<Factor>> = (0..nodes.count()).map(|k| nodes.factors(k)).collect();
-        let sample = &self.sample;
+        let sample = &self.drawn.sample;
         let (width, values) = (facts.strengths, facts.values);
-        let mut errors = vec![vec![0.0; sample.targets.len() * values]; self.strengths.len()];
+        let mut errors = vec![vec![0.0; sample.targets.len() * values]; self.drawn.strengths.len()];
         for (at, far) in far_pairs(site, sample)? {
             if far.is_empty() {
                 continue;
@@ -78,10 +78,10 @@ impl Trial {
             };
             let parts = fields.iter().map(Some).chain([None]);
             let sets: Vec<Vec<f64>> =
-                parts.flat_map(|field| self.strengths.iter().map(move |set| part(field, set))).collect();
+                parts.flat_map(|field| self.drawn.strengths.iter().map(move |set| part(field, set))).collect();
             let rows = site.sums(&positions, &slices(&sets), targets, (facts.dim, direct))?;
             for (k, rows) in rows.into_iter().enumerate() {
-                let errors = &mut errors[k % self.strengths.len()][at.start * values..at.end * values];
+                let errors = &mut errors[k % self.drawn.strengths.len()][at.start * values..at.end * values];
                 errors.iter_mut().zip(rows).for_each(|(error, row)| *error += row);
             }
         }

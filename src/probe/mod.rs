@@ -30,6 +30,7 @@ use sample::Sample;
 use sampled::{Direct, Sampled};
 use serde::Serialize;
 use sources::Sources;
+use std::sync::Arc;
 
 /// The error of one output, as the probe measured it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -81,16 +82,21 @@ pub struct ProbeReport {
 /// have the same lists on one tree. Lists of two orders differ where a box has so few points that one of the orders sums
 /// them directly.
 pub(crate) struct Trial {
-    pub sample: Sample,
+    pub drawn: Arc<Drawn>,
     bootstrap: Bootstrap,
-    /// Sets of strengths of the sources that give the errors: the first is uniform in (0, 1), the others are normal.
-    pub strengths: Vec<Vec<f64>>,
     /// The direct sums of each set, targets × values.
     exact: Vec<Vec<f64>>,
     /// The direct sums that give the norm, without self terms, targets × values; `None` if these are `exact`.
     sums: Option<Vec<Vec<f64>>>,
     /// For each output, the scatter of U² over normal strengths; `None` if the sums vanish.
     scatter: Vec<Option<Scatter>>,
+}
+
+/// What a fast sum needs of a trial.
+pub(crate) struct Drawn {
+    pub sample: Sample,
+    /// Sets of strengths of the sources that give the errors: the first is uniform in (0, 1), the others are normal.
+    pub strengths: Vec<Vec<f64>>,
 }
 
 /// Number of sets of normal strengths that measure the scatter of U².
@@ -107,21 +113,37 @@ struct Scatter {
     below: f64,
 }
 
+/// Sets of strengths of some sources, with their attributes.
+fn strengths_of(
+    sources: &Sources,
+    sets: Vec<Vec<f64>>,
+    site: &impl Sampled,
+    facts: &Facts,
+    attributes: &Attributes,
+) -> Result<Vec<Vec<f64>>, Error> {
+    attributes.join_some(sets, facts, || site.indices(&sources.positions))
+}
+
+impl Drawn {
+    /// Draws strengths for a sample of the points of a tree.
+    pub fn new(sample: Sample, site: &impl Sampled, facts: &Facts, attributes: &Attributes) -> Result<Drawn, Error> {
+        let sets = sample.of_errors.strengths(sample.normal_sets(), facts.linear());
+        let strengths = strengths_of(&sample.of_errors, sets, site, facts, attributes)?;
+        Ok(Drawn { sample, strengths })
+    }
+}
+
 impl Trial {
-    /// A trial for a sample of the points of a tree.
+    /// The trial of a sample of the points of a tree: computes its direct sums.
     pub fn new(
-        sample: Sample,
+        drawn: Arc<Drawn>,
         site: &impl Sampled,
         facts: &Facts,
         attributes: &Attributes,
         direct: Direct,
     ) -> Result<Trial, Error> {
-        let sets = sample.normal_sets();
-        let joined = |sources: &Sources, sets: Vec<Vec<f64>>| {
-            attributes.join_some(sets, facts, || site.indices(&sources.positions))
-        };
-        let drawn = |sources: &Sources| joined(sources, sources.strengths(sets, facts.linear()));
-        let strengths = drawn(&sample.of_errors)?;
+        let Drawn { sample, strengths } = &*drawn;
+        let joined = |sources: &Sources, sets: Vec<Vec<f64>>| strengths_of(sources, sets, site, facts, attributes);
         let host = (facts.dim, direct);
         let sums = |sources: &Sources, strengths: &[Vec<f64>]| {
             let mut rows = site.sums(&sources.positions, &slices(strengths), &sample.targets, host)?;
@@ -132,14 +154,15 @@ impl Trial {
         let soft = sample.selves.as_deref().filter(|_| facts.skips_self);
         // What is drawn needs no sums, so it is drawn while a device computes them.
         let (exact, sums) = rayon::in_place_scope(|scope| {
-            scope.spawn(|_| bootstrap = Bootstrap::new(&sample));
+            scope.spawn(|_| bootstrap = Bootstrap::new(sample));
             scope.spawn(|_| normal = sample.of_norm.normal(SCATTER_SETS, facts.linear()));
-            let exact = sums(&sample.of_errors, &strengths)?;
+            let exact = sums(&sample.of_errors, strengths)?;
             let same = sample.of_norm == sample.of_errors;
             let sums = if same && soft.is_none() {
                 None
             } else {
-                let strengths = drawn(&sample.of_norm)?;
+                let sets = sample.of_norm.strengths(sample.normal_sets(), facts.linear());
+                let strengths = joined(&sample.of_norm, sets)?;
                 let sums = if same { exact.clone() } else { sums(&sample.of_norm, &strengths)? };
                 Some(match soft {
                     Some(selves) => less(sums, &own_parts(selves, &slices(&strengths), facts, direct)?),
@@ -149,10 +172,10 @@ impl Trial {
             Ok::<_, Error>((exact, sums))
         })?;
         let normal = joined(&sample.of_norm, normal)?;
-        let others = Others::new(site, &sample, soft, &normal, facts, direct)?;
+        let others = Others::new(site, sample, soft, &normal, facts, direct)?;
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
-        Ok(Trial { sample, bootstrap, strengths, exact, sums, scatter })
+        Ok(Trial { drawn, bootstrap, exact, sums, scatter })
     }
 
     /// A trial without lists: `targets` are drawn at random from all `count` targets, `exact` are their direct sums for
@@ -168,7 +191,8 @@ impl Trial {
         let bootstrap = Bootstrap::new(&sample);
         let others = Others { every: 1, weights: sample.weights(), rows: others };
         let scatter = facts.columns.iter().map(|c| others.scatter(&exact[1..], facts.values, &c.columns)).collect();
-        Trial { sample, bootstrap, strengths: Vec::new(), exact, sums: None, scatter }
+        let drawn = Arc::new(Drawn { sample, strengths: Vec::new() });
+        Trial { drawn, bootstrap, exact, sums: None, scatter }
     }
 
     /// Bounds of the errors, one per requested output. `computed` holds the rows of the sampled targets for each set of
@@ -180,13 +204,13 @@ impl Trial {
 
     /// [`bounds`](Self::bounds) of rows in the coordinates of the caller.
     fn bounds_of(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
-        let (weights, count) = (self.sample.weights(), self.sample.count);
+        let (weights, count) = (self.drawn.sample.weights(), self.drawn.sample.count);
         let sums = self.sums.as_ref().unwrap_or(&self.exact);
         let of_output = |(k, (c, scatter)): (usize, (&OutputColumns, &Option<Scatter>))| {
             let of_kind = |sets: std::ops::Range<usize>, scatter: Option<&Scatter>| {
                 // Where all sums are 0 and the kernel is not, no target of the sample says what errors are.
                 let is_zero = |row: &[f64]| c.columns.iter().all(|&c| row[c] == 0.0);
-                if self.sample.may_vanish.get(k) == Some(&false)
+                if self.drawn.sample.may_vanish.get(k) == Some(&false)
                     && sums[sets.clone()].iter().all(|sums| sums.chunks_exact(facts.values).all(is_zero))
                 {
                     return f64::INFINITY;

@@ -359,7 +359,7 @@ fn thinned(device: &Device) {
         crate::cuts::same(&cut, &here, &lists, [&sources, &targets], kind.name());
 
         let (small, lists) = fmm_tree::thin(&here, &lists, &sources, &targets);
-        let there = placed.thin(&settings, &boxes, &sources, &targets).unwrap();
+        let there = placed.cut(&settings).unwrap().thin(&boxes, [&sources, &targets]).unwrap();
         let solver =
             solver(&Kernels::of(&family, Outputs::GRADIENT).unwrap(), &settings, Precision::F64, there).unwrap();
         let (copy, copied_lists) = solver.download().unwrap();

@@ -7,7 +7,9 @@ pub(crate) use site::{OnDevice, TREES_KEPT, Trees};
 use self::site::{Shared, Site, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
-use super::{bounds_of, build_options, errors_of_attributes, list_options, not_placed, picked, trial_of};
+use super::{
+    build_options, drawn_of, errors_of_attributes, list_options, not_placed, picked, sums_of, trial_of, trial_with,
+};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, OfRanks, There};
 use crate::mesh::Mesh;
@@ -185,14 +187,19 @@ impl Device {
 
     /// The sample of new points on which errors are measured, drawn or kept.
     fn trial(&self, site: &mut Site, settings: &Settings) -> Result<Arc<Trial>, Error> {
-        let boxes = site.boxes()?;
         let edges = mesh_of(&site.placed.sizes(settings)?, site.placed.report()).edges.of_points();
-        site.trial(settings.policy, edges, |site| {
-            let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
-            let cut = site.placed.cut(settings)?;
-            let there = OnDevice { cut, boxes: &*boxes, direct: &direct };
-            trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
-        })
+        if let Some(kept) = site.trial(settings.policy, edges) {
+            return Ok(kept);
+        }
+        let (boxes, direct) = (site.boxes()?, |s, q: &[&[f64]], t| self.sums_at(s, q, t));
+        let there = OnDevice { cut: site.placed.cut(settings)?, boxes: &*boxes, direct: &direct };
+        let trial = trial_of(&self.request, &self.choice, &there, self.near_errs())?;
+        Ok(site.keep(settings.policy, edges, trial))
+    }
+
+    /// Whether near pairs are summed with less than the precision of f64.
+    fn near_errs(&self) -> bool {
+        self.request.precision == Precision::F32
     }
 
     /// [`DeviceSolver::owned`] of the current points; none for a direct sum.
@@ -355,45 +362,65 @@ impl Engine for Device {
 
     /// The host draws the sample from a copy of the boxes. The device cuts out the small tree with its lists and
     /// computes all sums. A direct sum is in f64, and its error counts as zero.
+    ///
+    /// Two threads keep the device busy, which has little to do. One draws the sample while the other makes operators. Then
+    /// one computes direct sums while the other computes the sums of the small tree.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
         }
+        let start = Instant::now();
         let settings = self.settings(order);
         let Some(mut new) = self.new.take() else { return not_placed() };
         let Some(tree) = &new.tree else { return not_placed() };
-        let mut site = locked(tree);
+        let mut guard = locked(tree);
+        let site = &mut *guard;
         let ground = site.placed.ground();
+        let boxes = site.boxes()?;
+        let edges = mesh_of(&site.placed.sizes(&settings)?, site.placed.report()).edges.of_points();
+        let kept = site.trial(settings.policy, edges);
+        let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+        let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &*boxes, direct: &direct };
+        let (request, choice, parts) = (&self.request, &self.choice, &self.parts);
         let mut made = (not_placed(), 0.0);
-        let (boxes, copied) = timed(|| site.boxes());
-        let boxes = boxes?;
-        // Programs are loaded and operators made while the host draws the sample.
-        let (cut, sums) = rayon::in_place_scope(|scope| {
-            scope.spawn(|_| made = timed(|| method(&self.request, &self.parts, order, &ground)));
-            timed(|| {
-                let trial = self.trial(&mut site, &settings)?;
-                let sample = &trial.sample;
-                let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
-                Ok::<_, Error>((trial, small))
-            })
-        });
-        drop(site);
-        let ((trial, small), (method, operators)) = (cut?, made);
-        let mut seconds = ProbeSeconds { sums: copied + sums, operators };
-        let method = method?;
-        let (solver, placed) = timed(|| method.place(small));
-        let solver = solver?;
-        seconds.operators += placed;
-        let start = Instant::now();
-        let bounds = bounds_of(&self.request, &self.choice, &trial, &*solver)?;
-        seconds.sums += start.elapsed().as_secs_f64();
+        let drawn = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| made = timed(|| method(request, parts, order, &ground)));
+            match &kept {
+                Some(trial) => Ok(trial.drawn.clone()),
+                None => drawn_of(request, choice, &there, self.near_errs()),
+            }
+        })?;
+        let (method, operators) = (made.0?, made.1);
+        let (cut, sample) = (&there.cut, &drawn.sample);
+        let small_sums = || {
+            let small = cut.thin(&boxes, [&sample.of_errors.positions, &sample.targets])?;
+            let (solver, placed) = timed(|| method.place(small));
+            let solver = solver?;
+            let rows = sums_of(choice, &drawn, &*solver, &drawn.strengths)?;
+            Ok::<_, Error>((solver, rows, placed))
+        };
+        let mut summed = not_placed();
+        let fresh = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| summed = small_sums());
+            kept.is_none().then(|| trial_with(drawn.clone(), request, choice, &there)).transpose()
+        })?;
+        let (solver, rows, placed) = summed?;
+        let trial = match (kept, fresh) {
+            (_, Some(fresh)) => site.keep(settings.policy, edges, fresh),
+            (Some(kept), None) => kept,
+            (None, None) => return not_placed(),
+        };
+        drop(guard);
+        let bounds = trial.bounds(rows, &choice.facts, request.norm);
         if new.solvers.len() == MEASURED_SOLVERS_KEPT {
             new.solvers.remove(0);
         }
         new.solvers.push((order, solver));
         new.trial = Some(trial);
+        let operators = operators + placed;
+        let sums = (start.elapsed().as_secs_f64() - placed).max(0.0);
         self.new = Some(new);
-        Ok((bounds, seconds))
+        Ok((bounds, ProbeSeconds { sums, operators }))
     }
 
     fn errors_of_attributes(&mut self, order: usize, nodes: usize) -> Result<Vec<f64>, Error> {
@@ -401,11 +428,11 @@ impl Engine for Device {
         let Some(New { tree: Some(tree), solvers, .. }) = &self.new else { return not_placed() };
         let site = &mut *locked(tree);
         let trial = self.trial(site, &settings)?;
-        let (boxes, sample) = (site.boxes()?, &trial.sample);
+        let (boxes, sample) = (site.boxes()?, &trial.drawn.sample);
         let measured = solvers.iter().find(|(of, _)| *of == order && self.request.precision == Precision::F64);
         let made = match measured {
             None if nodes == 1 => {
-                let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
+                let small = site.placed.cut(&settings)?.thin(&boxes, [&sample.of_errors.positions, &sample.targets])?;
                 let exact = self.request.clone().precision(Precision::F64);
                 Some(solver(&exact, &self.parts, order, small)?)
             }
@@ -420,7 +447,7 @@ impl Engine for Device {
     }
 
     fn sample(&self) -> Option<&Sample> {
-        Some(&self.new.as_ref()?.trial.as_deref()?.sample)
+        Some(&self.new.as_ref()?.trial.as_deref()?.drawn.sample)
     }
 
     fn forget(&mut self) {

@@ -56,21 +56,17 @@ impl Site {
         Ok(self.boxes.clone().expect("just copied"))
     }
 
-    /// The sample for the lists of a policy, which have so many edges between points and expansions. `make` draws a sample
-    /// if there is none that serves.
-    pub fn trial(
-        &mut self,
-        policy: Policy,
-        edges: usize,
-        make: impl FnOnce(&mut Site) -> Result<Trial, Error>,
-    ) -> Result<Arc<Trial>, Error> {
+    /// The sample for the lists of a policy, which have so many edges between points and expansions, if there is one.
+    pub fn trial(&mut self, policy: Policy, edges: usize) -> Option<Arc<Trial>> {
         self.trials.retain(|(of, drawn, _)| *of != policy || *drawn == edges);
-        if let Some((_, _, trial)) = self.trials.iter().find(|(of, ..)| *of == policy) {
-            return Ok(trial.clone());
-        }
-        let trial = Arc::new(make(self)?);
+        self.trials.iter().find(|(of, ..)| *of == policy).map(|(.., trial)| trial.clone())
+    }
+
+    /// Keeps a sample for [`trial`](Self::trial).
+    pub fn keep(&mut self, policy: Policy, edges: usize, trial: Trial) -> Arc<Trial> {
+        let trial = Arc::new(trial);
         self.trials.push((policy, edges, trial.clone()));
-        Ok(trial)
+        trial
     }
 }
 

@@ -77,7 +77,7 @@ impl PlaneOnDevice {
         let direct = |s, q: &[&[f64]], t| plane_sums(&device, kernel, derivatives, (s, t), q);
         let site = OnDevice { cut: there.cut()?, boxes: &boxes, direct: &direct };
         let trial = trial_of(&self.request, &self.choice, &site, self.request.precision == Precision::F32)?;
-        let kept = [&trial.sample.of_errors.positions[..], &trial.sample.targets];
+        let kept = [&trial.drawn.sample.of_errors.positions[..], &trial.drawn.sample.targets];
         let thin = site.cut.thin_pyramid(&boxes, kept)?;
         Ok(Sampled::new(trial, thin))
     }
@@ -142,7 +142,7 @@ impl Engine for PlaneOnDevice {
     }
 
     fn sample(&self) -> Option<&Sample> {
-        Some(&self.site.as_ref()?.sampled.as_ref()?.trial.sample)
+        Some(&self.site.as_ref()?.sampled.as_ref()?.trial.drawn.sample)
     }
 
     fn forget(&mut self) {

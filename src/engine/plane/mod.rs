@@ -62,8 +62,9 @@ impl Sampled {
     /// Bounds of the errors of a plan for the small problem, one per output of the facts.
     fn bounds(&mut self, plan: &LaurentPlan, request: &Fmm, choice: &Choice) -> Result<Vec<f64>, Error> {
         let Sampled { trial, workspace, .. } = self;
-        let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
-        for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
+        let mut rows =
+            vec![vec![0.0; trial.drawn.sample.targets.len() * choice.facts.values]; trial.drawn.strengths.len()];
+        for (strengths, rows) in trial.drawn.strengths.iter().zip(&mut rows) {
             plan.apply(workspace, strengths, rows, &mut |_, _| true)?;
         }
         Ok(trial.bounds(rows, &choice.facts, request.norm))
@@ -75,7 +76,7 @@ type Thinned = (Pyramid, Lists);
 
 /// The part of a pyramid and its lists that the points of a trial need.
 fn thinned(pyramid: &Pyramid, lists: &Lists, trial: &Trial) -> Thinned {
-    let small = pyramid.thinned(&trial.sample.of_errors.positions, &trial.sample.targets);
+    let small = pyramid.thinned(&trial.drawn.sample.of_errors.positions, &trial.drawn.sample.targets);
     let all: Vec<u32> = (0..small.boxes() as u32).collect();
     let with = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<u32> {
         all.iter().map(|&b| if range(&small, b as usize).is_empty() { NONE } else { b }).collect()
@@ -185,7 +186,7 @@ impl Engine for Plane {
     }
 
     fn sample(&self) -> Option<&Sample> {
-        Some(&self.site.as_ref()?.sampled.as_ref()?.trial.sample)
+        Some(&self.site.as_ref()?.sampled.as_ref()?.trial.drawn.sample)
     }
 
     fn forget(&mut self) {

@@ -1,12 +1,13 @@
 //! Translations as dense matrices, for machines that are fastest at products of matrices.
 //!
 //! Rows are in units of a box of side 1 ([`Shift`]), so one p² × p² matrix serves an offset on all levels: one per
-//! octant of the child for M2M and L2L, one per offset of the V list (316) for M2L. Each column is [`Rcr`] applied to
-//! a unit vector. Reflecting an axis only changes the sign of some harmonics ([`odd`]), so the matrices of 56 offsets
+//! octant of the child for M2M and L2L, one per offset of the V list (316) for M2L. Reflecting an axis only changes the sign of some harmonics ([`odd`]), so the matrices of 56 offsets
 //! ([`unmirrored`]) give those of all.
 
+use super::basis::{cosine, sine, triangle};
 use super::coaxial::Step;
 use super::rcr::Rcr;
+use super::rotation::Phases;
 use super::shift::Shift;
 use super::truncation::Truncation;
 use crate::equivalent::spectra::offsets;
@@ -61,14 +62,46 @@ impl Dense {
         self.matrix(Step::Across, &Shift::across(target, source, self.order, truncation))
     }
 
+    /// The product of the five factors of [`Rcr`]: phases, rotation, translation along z, rotation back, phases back. The
+    /// middle three take the harmonic (n, m), cosine or sine, to degree n' with Σᵢ Dₙ'[i, j] · Cᵢ[n', n] · Dₙ[i, m], where
+    /// i is at most n and n'.
     fn matrix(&self, step: Step, shift: &Shift) -> Vec<f64> {
-        let len = self.order * self.order;
+        let (p, len) = (self.order, self.order * self.order);
         let course = self.rcr.course(step, shift);
-        let (mut columns, mut unit, mut work) = (vec![0.0; len * len], vec![0.0; len], vec![0.0; 2 * len]);
-        for (i, column) in columns.chunks_exact_mut(len).enumerate() {
-            unit[i] = 1.0;
-            self.rcr.add(&course, &unit, column, &mut work);
-            unit[i] = 0.0;
+        let ([read, write], rotation) = (course.orders(), course.rotation());
+        let [before, after] = course.phases().each_ref().map(Phases::turns);
+        let along: Vec<&[f64]> = (0..read.min(write)).map(|m| self.rcr.coaxial().block(step, m)).collect();
+        let mut columns = vec![0.0; len * len];
+        // Images of a cosine and of the sine beside it, by degree and order.
+        let mut images = [vec![0.0; triangle(write, 0)], vec![0.0; triangle(write, 0)]];
+        for (n, m) in (0..read).flat_map(|n| (0..=n).map(move |m| (n, m))) {
+            for (first, image) in images.iter_mut().enumerate().take(1 + m.min(1)) {
+                let turned = rotation.block(n, first);
+                for to in first..write {
+                    let (size, back) = (to + 1 - first, rotation.block(to, first));
+                    let image = &mut image[triangle(to, first)..][..size];
+                    image.fill(0.0);
+                    for i in first..=n.min(to) {
+                        let factor =
+                            along[i][(to - i) * (p - i) + n - i] * turned[(i - first) * (n + 1 - first) + m - first];
+                        let row = &back[(i - first) * size..][..size];
+                        image.iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * x);
+                    }
+                }
+            }
+            let [c, s] = before[triangle(n, m)];
+            for (place, x, y) in [(cosine(n, m), c, -s), (sine(n, m), s, c)].into_iter().take(1 + m.min(1)) {
+                let column = &mut columns[place * len..][..len];
+                for to in 0..write {
+                    let at = triangle(to, 0);
+                    column[cosine(to, 0)] = after[at][0] * x * images[0][at];
+                    for j in 1..=to {
+                        let ([c, s], u, v) = (after[at + j], x * images[0][at + j], y * images[1][at + j]);
+                        column[cosine(to, j)] = c * u - s * v;
+                        column[sine(to, j)] = c * v + s * u;
+                    }
+                }
+            }
         }
         columns
     }

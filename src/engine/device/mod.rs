@@ -1,5 +1,6 @@
 //! The engine on an NVIDIA GPU: fast methods on an octree, and direct summation.
 
+mod measure;
 mod site;
 
 pub(crate) use site::{OnDevice, TREES_KEPT, Trees};
@@ -7,9 +8,7 @@ pub(crate) use site::{OnDevice, TREES_KEPT, Trees};
 use self::site::{Shared, Site, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
-use super::{
-    build_options, drawn_of, errors_of_attributes, list_options, not_placed, picked, sums_of, trial_of, trial_with,
-};
+use super::{build_options, errors_of_attributes, list_options, not_placed, picked};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, OfRanks, There};
 use crate::mesh::Mesh;
@@ -169,37 +168,6 @@ impl Device {
         let dim = self.parts.dim;
         let sources = Arc::new(CallerPoints::of_dim(&device, dim, "sources", sources)?);
         self.sum(sources.in_space()?, DeviceTargets::new(&device, dim, targets)?.in_space()?)
-    }
-
-    /// Direct sums of sets of strengths at separate points: the rows of each set.
-    fn sums_at(
-        &self,
-        sources: CallerPoints,
-        strengths: &[&[f64]],
-        targets: CallerPoints,
-    ) -> Result<Vec<Vec<f64>>, Error> {
-        let mut rows = vec![vec![0.0; targets.len() * self.choice.facts.values]; strengths.len()];
-        let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
-        let sum = self.sum(Arc::new(sources), DeviceTargets::Points(Arc::new(targets)))?;
-        sum.apply_batch(strengths, &mut out, &mut |_, _| true)?;
-        Ok(rows)
-    }
-
-    /// The sample of new points on which errors are measured, drawn or kept.
-    fn trial(&self, site: &mut Site, settings: &Settings) -> Result<Arc<Trial>, Error> {
-        let edges = mesh_of(&site.placed.sizes(settings)?, site.placed.report()).edges.of_points();
-        if let Some(kept) = site.trial(settings.policy, edges) {
-            return Ok(kept);
-        }
-        let (boxes, direct) = (site.boxes()?, |s, q: &[&[f64]], t| self.sums_at(s, q, t));
-        let there = OnDevice { cut: site.placed.cut(settings)?, boxes: &*boxes, direct: &direct };
-        let trial = trial_of(&self.request, &self.choice, &there, self.near_errs())?;
-        Ok(site.keep(settings.policy, edges, trial))
-    }
-
-    /// Whether near pairs are summed with less than the precision of f64.
-    fn near_errs(&self) -> bool {
-        self.request.precision == Precision::F32
     }
 
     /// [`DeviceSolver::owned`] of the current points; none for a direct sum.
@@ -362,9 +330,6 @@ impl Engine for Device {
 
     /// The host draws the sample from a copy of the boxes. The device cuts out the small tree with its lists and
     /// computes all sums. A direct sum is in f64, and its error counts as zero.
-    ///
-    /// Two threads keep the device busy, which has little to do. One draws the sample while the other makes operators. Then
-    /// one computes direct sums while the other computes the sums of the small tree.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
@@ -375,52 +340,27 @@ impl Engine for Device {
         let Some(tree) = &new.tree else { return not_placed() };
         let mut guard = locked(tree);
         let site = &mut *guard;
-        let ground = site.placed.ground();
-        let boxes = site.boxes()?;
+        let (ground, boxes) = (site.placed.ground(), site.boxes()?);
         let edges = mesh_of(&site.placed.sizes(&settings)?, site.placed.report()).edges.of_points();
         let kept = site.trial(settings.policy, edges);
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
         let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &*boxes, direct: &direct };
-        let (request, choice, parts) = (&self.request, &self.choice, &self.parts);
-        let mut made = (not_placed(), 0.0);
-        let drawn = rayon::in_place_scope(|scope| {
-            scope.spawn(|_| made = timed(|| method(request, parts, order, &ground)));
-            match &kept {
-                Some(trial) => Ok(trial.drawn.clone()),
-                None => drawn_of(request, choice, &there, self.near_errs()),
-            }
-        })?;
-        let (method, operators) = (made.0?, made.1);
-        let (cut, sample) = (&there.cut, &drawn.sample);
-        let small_sums = || {
-            let small = cut.thin(&boxes, [&sample.of_errors.positions, &sample.targets])?;
-            let (solver, placed) = timed(|| method.place(small));
-            let solver = solver?;
-            let rows = sums_of(choice, &drawn, &*solver, &drawn.strengths)?;
-            Ok::<_, Error>((solver, rows, placed))
-        };
-        let mut summed = not_placed();
-        let fresh = rayon::in_place_scope(|scope| {
-            scope.spawn(|_| summed = small_sums());
-            kept.is_none().then(|| trial_with(drawn.clone(), request, choice, &there)).transpose()
-        })?;
-        let (solver, rows, placed) = summed?;
+        let (small, fresh) = self.sums_of_sample(order, &ground, &there, kept.as_deref())?;
         let trial = match (kept, fresh) {
             (_, Some(fresh)) => site.keep(settings.policy, edges, fresh),
             (Some(kept), None) => kept,
             (None, None) => return not_placed(),
         };
         drop(guard);
-        let bounds = trial.bounds(rows, &choice.facts, request.norm);
+        let bounds = trial.bounds(small.rows, &self.choice.facts, self.request.norm);
         if new.solvers.len() == MEASURED_SOLVERS_KEPT {
             new.solvers.remove(0);
         }
-        new.solvers.push((order, solver));
+        new.solvers.push((order, small.solver));
         new.trial = Some(trial);
-        let operators = operators + placed;
-        let sums = (start.elapsed().as_secs_f64() - placed).max(0.0);
         self.new = Some(new);
-        Ok((bounds, ProbeSeconds { sums, operators }))
+        let [made, placed] = small.operators;
+        Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64() - placed, operators: made + placed }))
     }
 
     fn errors_of_attributes(&mut self, order: usize, nodes: usize) -> Result<Vec<f64>, Error> {

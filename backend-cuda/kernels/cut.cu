@@ -1,7 +1,8 @@
 // What the probe of a plan reads of a tree and its lists, and the rows of a thinned tree. Twin of
 // fmm-tree/src/{incoming,far,thin}.rs, which define both. One warp works on a box.
 //
-// Defined in front: PYRAMID (shared/tree.cuh).
+// Defined in front: PYRAMID (shared/tree.cuh); OUTPUTS, the largest number of outputs, each of which has its weights of
+// edges; TARGETS_TIMES_EDGES and FEWEST_TARGETS of fmm-tree/src/far.rs.
 
 #include "shared/tree.cuh"
 
@@ -61,9 +62,6 @@ struct FarEdge {
   }
 };
 
-// Largest number of outputs, each of which has its weights of edges.
-#define OUTPUTS 4
-
 // For each box the sums over its M2L and P2L edges in fmm_tree::far_squares: for each output, first of all boxes for
 // expansions that take all degrees on each edge, then of all boxes for those that take fewer on far edges.
 extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l,
@@ -109,17 +107,15 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
   }
 }
 
-// As in fmm-tree/src/far.rs.
-#define TARGETS_TIMES_EDGES 1024
-#define FEWEST_TARGETS 8
 // Lanes that share the edges of a target.
 #define LANES 4
 
 // For each leaf the mean of E² over the targets that represent it, with the errors E of fmm_tree::far_squares, times the
-// number of its targets; 0 for other boxes. `sums` are those of `far_sums`, and `squares` are in the same order.
+// number of its targets; 0 for other boxes. In a treecode some targets represent a leaf with many edges. `sums` are those of
+// `far_sums`, and `squares` are in the same order.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
-                                       const double* xyz, u64 n, u32 axes, const double* weights, u32 outputs,
-                                       u32 half_power, const double* sums, double* squares) {
+                                       const double* xyz, u64 n, u32 axes, u32 treecode, const double* weights,
+                                       u32 outputs, u32 half_power, const double* sums, double* squares) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
@@ -139,7 +135,10 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
     }
     const u64 first = m2p[b], end = m2p[b + 1], points = targets.y - targets.x;
     const u64 wanted = (points * (end - first) + TARGETS_TIMES_EDGES - 1) / TARGETS_TIMES_EDGES;
-    const u32 step = (u32)max(min(wanted, (points + FEWEST_TARGETS - 1) / FEWEST_TARGETS), (u64)1);
+    // Without M2P all targets have the same error.
+    const u32 step = first == end ? (u32)points
+                     : treecode   ? (u32)max(min(wanted, points / FEWEST_TARGETS), (u64)1)
+                                  : 1;
     const u32 chosen = ((u32)points + step - 1) / step;
     const u32 part = lane_id() % LANES;
     // All lanes take the same number of steps, because those of a target add up what they have.

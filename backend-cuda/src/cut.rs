@@ -22,7 +22,7 @@ const BLOCK: u32 = 128;
 /// Number of parts of a sum over boxes, each the part of a warp. It is fixed, so that the sum does not depend on the device.
 const PARTS_OF_A_SUM: usize = 1024;
 /// Largest number of outputs that `far_sums` and `far_squares` take.
-const OUTPUTS: usize = 4;
+pub(crate) const OUTPUTS: usize = 4;
 /// Boxes of a block of `near_pairs`, which has one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 
@@ -176,6 +176,7 @@ impl<'a> Cut<'a> {
             (&self.targets.xyz).into(),
             (self.targets.n as u64).into(),
             (self.targets.axes as u32).into(),
+            u32::from(m2l.is_empty()).into(),
             (&weights).into(),
             (outputs as u32).into(),
             half_power.into(),

@@ -465,7 +465,14 @@ fn cut_of(name: &str, pyramid: u32) -> Program {
         "cut_fill",
         "near_pairs",
     ];
-    plain(name, &format!("#define PYRAMID {pyramid}\n{}", include_str!("../kernels/cut.cu")), entries)
+    let numbers = [
+        ("PYRAMID", pyramid as usize),
+        ("OUTPUTS", crate::cut::OUTPUTS),
+        ("TARGETS_TIMES_EDGES", fmm_tree::TARGETS_TIMES_EDGES),
+        ("FEWEST_TARGETS", fmm_tree::FEWEST_TARGETS),
+    ];
+    let front: String = numbers.iter().map(|(name, number)| format!("#define {name} {number}\n")).collect();
+    plain(name, &(front + include_str!("../kernels/cut.cu")), entries)
 }
 
 /// Edges by operator, and lists of boxes.

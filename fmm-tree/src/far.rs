@@ -9,17 +9,17 @@ use std::ops::Range;
 /// Number of distances that [`far_squares`] tells apart. Each is half of the one before; the last has all smaller ones.
 pub const DISTANCES: usize = 64;
 
-/// A leaf with more M2P edges times targets than this is represented by some of its targets, at least [`FEWEST_TARGETS`].
-/// Leaves of a treecode have hundreds of edges, and all targets of a leaf lie about as far from each of their boxes.
-const TARGETS_TIMES_EDGES: usize = 1024;
-/// See [`TARGETS_TIMES_EDGES`].
-const FEWEST_TARGETS: usize = 8;
+/// A leaf of a treecode with more M2P edges times targets than this is represented by some of its targets, at least
+/// [`FEWEST_TARGETS`]. It has hundreds of edges, and all its targets lie about as far from each of their boxes.
+pub const TARGETS_TIMES_EDGES: usize = 1024;
+/// Smallest number of targets that represent a leaf with more.
+pub const FEWEST_TARGETS: usize = 8;
 
 /// (h/d)² of the nearest boxes of the V list, whose centres are two sides apart.
 const SQUARED_RATIO_OF_NEAREST: f64 = 0.25;
 
-/// For each leaf with targets the mean of E² over its targets (over some of them if it has many edges of M2P:
-/// [`represented`]), and 0 for other boxes. E follows the errors of
+/// For each leaf with targets the mean of E² over its targets, and 0 for other boxes. In a treecode (lists without M2L), some
+/// targets stand for those of a leaf with more than [`TARGETS_TIMES_EDGES`]. E follows the errors of
 /// expansions, up to a factor: it is the sum over all edges of M2L, P2L and M2P that reach the target, of
 ///
 /// ```text
@@ -89,6 +89,7 @@ pub fn far_squares<H: Hierarchy + ?Sized>(
             sums[width * b + k] += sums[width * tree.parent(b) as usize + k];
         }
     }
+    let is_treecode = lists.m2l.is_empty();
     let of_leaf = |b: usize, sums: &mut [f64]| {
         let (targets, m2p) = (tree.targets_of(b), lists.m2p.row(b));
         if !tree.is_leaf(b) || targets.is_empty() {
@@ -99,7 +100,7 @@ pub fn far_squares<H: Hierarchy + ?Sized>(
             sums.iter_mut().for_each(|sum| *sum *= *sum);
             return;
         }
-        let targets = represented(targets, m2p.len());
+        let targets = represented(targets, if is_treecode { m2p.len() } else { 0 });
         let (mean, mut squares) = (1.0 / targets.len() as f64, vec![0.0; width]);
         let mut of_target = vec![0.0; width];
         let shares: Vec<f64> = m2p.iter().map(|&s| share(cubes[b], cubes[s as usize])).collect();
@@ -121,10 +122,10 @@ pub fn far_squares<H: Hierarchy + ?Sized>(
     (0..width).map(|k| sums.iter().skip(k).step_by(width).copied().collect()).collect()
 }
 
-/// The targets that represent a leaf with so many edges of M2P: all, or every k-th of a leaf with many edges.
+/// The targets that represent a leaf of a treecode with so many edges: all, or every k-th.
 fn represented(targets: Range<usize>, edges: usize) -> StepBy<Range<usize>> {
     let count = targets.len();
-    let step = (count * edges).div_ceil(TARGETS_TIMES_EDGES).min(count.div_ceil(FEWEST_TARGETS));
+    let step = (count * edges).div_ceil(TARGETS_TIMES_EDGES).min(count / FEWEST_TARGETS);
     targets.step_by(step.max(1))
 }
 
@@ -164,6 +165,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn some_targets_represent_a_leaf_with_many_edges() {
+        for count in 1..200 {
+            assert!(represented(5..5 + count, 0).eq(5..5 + count));
+            for edges in [1, 10, 100, 10_000] {
+                let chosen: Vec<usize> = represented(5..5 + count, edges).collect();
+                assert!(chosen[0] == 5 && chosen.len() >= count.min(FEWEST_TARGETS), "{count} {edges}");
+                let few = 2 * FEWEST_TARGETS.max(TARGETS_TIMES_EDGES / edges);
+                assert!(chosen.len() <= few, "{count} {edges}: {}", chosen.len());
+            }
+        }
+    }
+
     fn check(tree: &Tree, lists: &Lists) {
         // Half of the degrees for small boxes.
         let half = |target: Cube, source: Cube| if source.side <= target.side { 0.5 } else { 1.0 };
@@ -188,7 +202,8 @@ mod tests {
                 assert_eq!(found, [0.0; 3]);
                 continue;
             }
-            let targets = represented(targets, lists.m2p.row(leaf).len());
+            let edges = if lists.m2l.is_empty() { lists.m2p.row(leaf).len() } else { 0 };
+            let targets = represented(targets, edges);
             let mut squares = [0.0; 3];
             for t in targets.clone() {
                 let (mut sources, mut sums, mut b) = (0, [0.0; 2], leaf);

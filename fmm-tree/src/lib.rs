@@ -21,7 +21,7 @@ pub use build::{
     BuildOptions, BuildReport, CAPACITY_STEPS, build, build_reported, build_uniform, deepest_level, root_for,
     smallest_root,
 };
-pub use far::{DISTANCES, far_squares};
+pub use far::{DISTANCES, FEWEST_TARGETS, TARGETS_TIMES_EDGES, far_squares};
 pub use incoming::{Incoming, incoming};
 pub use lists::{ListOptions, coarsest_read, upward, uvwx};
 pub use part::{Part, keys, octant_of};

@@ -155,17 +155,19 @@ pub(super) const IN_DIRECT_SUMS: Operations = Operations {
 
 /// Mean points per leaf of a treecode by densities. An M2P group on a GPU has as many targets.
 pub(super) const TREECODE_LEAF: f64 = 64.0;
+/// Time of one harmonic in M2P or P2L, in units of the time of a pair of points.
+pub(super) const PAIRS_PER_HARMONIC: f64 = 0.4;
 /// What is known of treecodes by spherical harmonics.
 #[derive(Clone, Copy)]
 pub(crate) struct HarmonicTreecode {
     /// Mean points per leaf.
     pub leaf: f64,
-    /// Time of one harmonic in M2P, in units of the time of a pair of points.
+    /// As [`PAIRS_PER_HARMONIC`], in M2P of a treecode with variable truncation.
     pub pairs_per_harmonic: f64,
 }
 /// On a core. A million uniform points (θ = 0.9, p = 6) took 1.38, 1.18 and 1.12 s with 57, 37 and 27 points per leaf.
-/// Smaller leaves make longer lists. Far edges take fewer harmonics than the order has: 0.13 to 0.29 pairs each, for orders
-/// 7 to 4.
+/// Smaller leaves make longer lists. Far edges take fewer harmonics than the order has: 0.13 to 0.29 pairs for each that the
+/// order has, for orders 7 to 4.
 pub(super) const TREECODE_ON_CORES: HarmonicTreecode = HarmonicTreecode { leaf: 36.0, pairs_per_harmonic: 0.17 };
 /// On a GPU, where every edge takes all harmonics: 0.43 to 0.5 pairs each in f32, 0.31 to 0.39 in f64, for orders 5 to 12
 /// (`runs/2026-11-28-h200/treecodes.csv`).

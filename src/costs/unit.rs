@@ -1,10 +1,10 @@
 //! Prices from the unit costs of a [`CostModel`](crate::CostModel), on one CPU core or on a GPU.
 
-use super::built_in::{HarmonicTreecode, SmallestLeaf, TREECODE_LEAF};
+use super::built_in::{HarmonicTreecode, PAIRS_PER_HARMONIC, SmallestLeaf, TREECODE_LEAF};
 use super::{Costs, OrderCosts, Prices};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
-use crate::variant::Expansion;
+use crate::variant::{Expansion, Truncation};
 use fmm_families::Facts;
 use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::Policy;
@@ -55,22 +55,28 @@ impl UnitCosts<'_> {
 
     /// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.
     fn pairs_of_an_expansion(&self, parts: &Parts, order: usize) -> f64 {
+        let of_harmonic = match parts.policy {
+            Policy::Treecode { .. } if parts.truncation == Truncation::Variable => self.of_treecode.pairs_per_harmonic,
+            _ => PAIRS_PER_HARMONIC,
+        };
         match parts.lattice(order) {
             Some(lattice) => (parts.fields() * lattice.len()) as f64,
-            None => self.of_treecode.pairs_per_harmonic * order.pow(2) as f64,
+            None => of_harmonic * order.pow(2) as f64,
         }
     }
 
     /// Seconds of the far field and of the near field of a treecode for points that fill a cube or a square evenly. A
     /// target sums [`near_leaves`] pair by pair, and on each level meets about 3ᵈ/θᵈ boxes, fewer near the root (counted
     /// for 3·10⁴ to 2²⁴ points and θ from 0.5 to 1; the fit errs by up to a fifth).
-    fn treecode(&self, parts: &Parts, theta: f64, order: usize, points: [usize; 2]) -> [f64; 2] {
+    fn treecode(&self, parts: &Parts, theta: f64, order: usize, leaf: f64, points: [usize; 2]) -> [f64; 2] {
         let (costs, far, dim) = (&self.costs, self.far(parts, order), parts.dim as i32);
         let [n, m] = points.map(|k| k as f64);
-        let leaves = (n.max(m) / self.occupancy(parts, order)).max(1.0);
+        let leaves = (n.max(m) / leaf).max(1.0);
         let side = leaves.powf(1.0 / f64::from(dim));
-        let boxes = (3.0 / theta).powi(dim) * (side.log2() - 0.5 / theta).max(0.0);
         let near = near_leaves(theta, dim, side);
+        let boxes = (3.0 / theta).powi(dim) * (side.log2() - 0.5 / theta).max(0.0);
+        // A box has one leaf at least.
+        let boxes = boxes.min(leaves - near).max(0.0);
         let seconds = [
             0.25 * far.point * (n + m) + costs.pair * self.pairs_of_an_expansion(parts, order) * m * boxes,
             near * (costs.leaves * leaves + costs.pair * n * m / leaves),
@@ -97,7 +103,7 @@ impl UnitCosts<'_> {
     /// Seconds of the far field and of the near field of a fast evaluation, as in [`Prices::forecast`].
     pub fn forecast_of_fields(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> [f64; 2] {
         match parts.policy {
-            Policy::Treecode { theta } => self.treecode(parts, theta, order, points),
+            Policy::Treecode { theta } => self.treecode(parts, theta, order, leaf, points),
             Policy::Uvwx | Policy::Stencil119 => self.multipole(parts, order, leaf, points),
         }
     }
@@ -164,13 +170,13 @@ impl Prices for UnitCosts<'_> {
 }
 
 /// Mean number of leaves that a leaf of a treecode sums pair by pair, in a full cube or square with so many leaves along a
-/// `side`. A box k sides away is seen as a whole if θ (k − 1/2) is at least 1. Beyond the nearest, boxes in the corners are
-/// farther away.
+/// `side`. A box k sides away is seen as a whole if θ (k − 1/2) is at least 1. Boxes in the corners of that reach are farther
+/// away, which counts unless the reach is the nearest boxes or covers the whole cube.
 fn near_leaves(theta: f64, dim: i32, side: f64) -> f64 {
     let reach = ((1.0 / theta + 0.5).ceil() - 1.0).clamp(1.0, side);
     let row = (2.0 * reach + 1.0 - reach * (reach + 1.0) / side).clamp(1.0, side);
     let corners = if reach > 1.0 { 0.8f64.powi(dim - 1) } else { 1.0 };
-    (row.powi(dim) * corners).max(1.0)
+    (row.powi(dim) * (corners + (1.0 - corners) * reach / side)).max(1.0)
 }
 
 #[cfg(test)]
@@ -185,7 +191,7 @@ mod tests {
     use fmm_kernels::Laplace;
     use fmm_traits::{Outputs, Precision};
 
-    /// Leaves counted in trees of 2¹⁸ and 2²⁴ uniform points, and of 2²⁰ points in the plane.
+    /// Leaves counted in trees of 2¹⁸ and 2²⁴ uniform points, of 2²⁰ points in the plane, and by the rule in small cubes.
     #[test]
     fn near_leaves_of_a_treecode_are_those_of_a_full_cube() {
         for (theta, dim, side, counted) in [

@@ -228,6 +228,7 @@ impl Device {
         if bytes == 0 {
             return Ok(());
         }
+        self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
         // SAFETY: as promised.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.inner.stream.cu_stream()) }
             .map_err(|e| failed(what, e))

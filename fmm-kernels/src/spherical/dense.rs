@@ -13,7 +13,7 @@ use super::truncation::Truncation;
 use crate::equivalent::spectra::offsets;
 use fmm_traits::Cube;
 
-/// The matrices of one order, made column by column in f64.
+/// The matrices of one order, made in f64.
 #[derive(Debug)]
 pub struct Dense {
     rcr: Rcr<f64>,

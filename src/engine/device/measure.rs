@@ -45,7 +45,7 @@ impl Device {
         Ok(site.keep(settings.policy, edges, trial))
     }
 
-    /// The sums of a sample by a solver of an order, and the trial of the sample unless there is one. `ground` is that of the
+    /// The sums of a sample by a solver of an order (or why there are none), and the trial of the sample unless there is one. `ground` is that of the
     /// points.
     ///
     /// Two threads keep the device busy, which has little to do. While one makes operators, the other draws the sample. Then
@@ -57,7 +57,7 @@ impl Device {
         ground: &Ground,
         there: &OnDevice<'_, Tree>,
         kept: Option<&Trial>,
-    ) -> Result<(SmallSums, Option<Trial>), Error> {
+    ) -> Result<(Result<SmallSums, Error>, Option<Trial>), Error> {
         let (request, choice, parts) = (&self.request, &self.choice, &self.parts);
         let (cut, boxes) = (&there.cut, there.boxes);
         let thin = |sample: &Sample| cut.thin(boxes, [&sample.of_errors.positions, &sample.targets]);
@@ -83,7 +83,7 @@ impl Device {
             scope.spawn(|_| sums = small_sums());
             kept.is_none().then(|| trial_with(drawn.clone(), request, choice, there)).transpose()
         })?;
-        Ok((sums?, fresh))
+        Ok((sums, fresh))
     }
 
     /// Whether near pairs are summed with less than the precision of f64.

@@ -352,6 +352,7 @@ impl Engine for Device {
             (None, None) => return not_placed(),
         };
         drop(guard);
+        let small = small?;
         let bounds = trial.bounds(small.rows, &self.choice.facts, self.request.norm);
         if new.solvers.len() == MEASURED_SOLVERS_KEPT {
             new.solvers.remove(0);

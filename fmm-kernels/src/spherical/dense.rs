@@ -1,8 +1,8 @@
 //! Translations as dense matrices, for machines that are fastest at products of matrices.
 //!
 //! Rows are in units of a box of side 1 ([`Shift`]), so one p² × p² matrix serves an offset on all levels: one per
-//! octant of the child for M2M and L2L, one per offset of the V list (316) for M2L. Reflecting an axis only changes the sign of some harmonics ([`odd`]), so the matrices of 56 offsets
-//! ([`unmirrored`]) give those of all.
+//! octant of the child for M2M and L2L, one per offset of the V list (316) for M2L. Reflecting an axis only changes the
+//! sign of some harmonics ([`odd`]), so the matrices of 56 offsets ([`unmirrored`]) give those of all.
 
 use super::basis::{cosine, sine, triangle};
 use super::coaxial::Step;
@@ -132,6 +132,25 @@ mod tests {
     fn every_offset_is_an_image() {
         let all: Vec<[i32; 3]> = unmirrored().collect();
         assert!(all.len() == 56 && offsets().all(|offset| all.contains(&offset.map(i32::abs))));
+    }
+
+    /// Boxes of unequal sides, whose expansions have other orders if the truncation is variable.
+    #[test]
+    fn boxes_of_two_sizes() {
+        let order = 7;
+        let (dense, direct) = (Dense::new(order), Direct::<f64>::new(order));
+        let from: Vec<f64> = (0..order * order).map(|i| (1.7 * i as f64 + 0.3).sin()).collect();
+        let target = Cube { center: [0.0; 3], side: 1.0 };
+        for (side, at) in [(2.0, [3.5, -1.5, 2.5]), (0.5, [-1.75, 0.25, 1.25]), (4.0, [0.5, 6.5, -4.5])] {
+            let source = Cube { center: at, side };
+            for truncation in [Truncation::Fixed, Truncation::Variable] {
+                let shift = Shift::across(target, source, order, truncation);
+                let matrix = dense.between(target, source, truncation);
+                assert!(matrix.iter().any(|x| *x != 0.0));
+                let error = difference(&matrix, &from, |to| direct.m2l(&shift, &from, to));
+                assert!(error < 1e-11, "side {side}: {error}");
+            }
+        }
     }
 
     #[test]

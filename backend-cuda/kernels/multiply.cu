@@ -95,8 +95,8 @@ extern "C" __global__ void add_rows(const u32* items, u32 count, const u64* star
 }
 
 // Mirror images of square matrices with `side` rows. Matrix k becomes matrix images[k] >> 3 with the axes in the lower three
-// bits reflected. A matrix without such axes stays as it is. odd[i] has the axes whose reflection changes the sign of row and column i.
-// One block per column (x) and image (y).
+// bits reflected. A matrix without such axes stays as it is. odd[i] has the axes whose reflection changes the sign of row
+// and column i. One block per column (x) and image (y).
 extern "C" __global__ void mirror(REAL* matrices, const u32* images, const u32* odd, u32 side) {
   const u32 image = images[blockIdx.y], column = blockIdx.x, axes = image & 7;
   if (!axes) return;

@@ -45,8 +45,8 @@ impl Device {
         Ok(site.keep(settings.policy, edges, trial))
     }
 
-    /// The sums of a sample by a solver of an order (or why there are none), and the trial of the sample unless there is one. `ground` is that of the
-    /// points.
+    /// The sums of a sample by a solver of an order, or why there are none; and the trial of the sample, unless it is
+    /// `kept` from before. `ground` is that of the points.
     ///
     /// Two threads keep the device busy, which has little to do. While one makes operators, the other draws the sample. Then
     /// one computes direct sums while the other computes the sums of the small tree. Without a sample to draw, the small tree

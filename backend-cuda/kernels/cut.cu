@@ -62,6 +62,19 @@ struct FarEdge {
   }
 };
 
+// Writes the sums over a warp of both numbers of each output to the entries of box b in `to`, whose order is that of
+// `far_sums`.
+__device__ __forceinline__ void sums_to(double* to, u32 count, u32 b, u32 outputs, const double (&all)[OUTPUTS],
+                                        const double (&fewer)[OUTPUTS]) {
+#pragma unroll
+  for (u32 k = 0; k < OUTPUTS; ++k) {
+    if (k >= outputs) break;
+    const double both[2] = {warp_inclusive(all[k]), warp_inclusive(fewer[k])};
+    for (int kind = 0; kind < 2; ++kind)
+      if (lane_id() == 31) to[(2 * k + kind) * (u64)count + b] = both[kind];
+  }
+}
+
 // For each box the sums over its M2L and P2L edges in fmm_tree::far_squares: for each output, first of all boxes for
 // expansions that take all degrees on each edge, then of all boxes for those that take fewer on far edges.
 extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l,
@@ -98,13 +111,7 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
   };
   add(m2l, m2l_sources, true);
   add(p2l, p2l_sources, false);
-#pragma unroll
-  for (u32 k = 0; k < OUTPUTS; ++k) {
-    if (k >= outputs) break;
-    const double both[2] = {warp_inclusive(all[k]), warp_inclusive(fewer[k])};
-    for (int kind = 0; kind < 2; ++kind)
-      if (lane_id() == 31) sums[(2 * k + kind) * (u64)count + b] = both[kind];
-  }
+  sums_to(sums, count, b, outputs, all, fewer);
 }
 
 // Lanes that share the edges of a target.
@@ -175,13 +182,7 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
       fewer[k] *= scale;
     }
   }
-#pragma unroll
-  for (u32 k = 0; k < OUTPUTS; ++k) {
-    if (k >= outputs) break;
-    const double both[2] = {warp_inclusive(all[k]), warp_inclusive(fewer[k])};
-    for (int kind = 0; kind < 2; ++kind)
-      if (lane_id() == 31) squares[(2 * k + kind) * (u64)count + b] = both[kind];
-  }
+  sums_to(squares, count, b, outputs, all, fewer);
 }
 
 // The sum of the numbers of all boxes, in parts: that of each warp.

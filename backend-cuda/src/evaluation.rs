@@ -3,10 +3,9 @@
 use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Buffer, Device};
 use crate::ends::{Arrays, Ends, name};
-use crate::pinned::threads_for;
+use crate::pinned::{in_threads, threads_for};
 use fmm_traits::sums::{check_sets, one_by_one};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, StageSeconds};
-use std::thread;
 
 /// Bytes of sets of strengths that several threads send together. One set of a probe has less than a megabyte, which one
 /// thread would copy at a tenth of the speed of the bus.
@@ -166,15 +165,7 @@ pub(crate) fn apply_batch(
             // SAFETY: there is room for as many sets of so many numbers.
             let send = |k: usize| unsafe { device.send(sets[k], address_of(k), "strengths") };
             let threads = threads_for(sets.len());
-            let share = |t: usize| (t..sets.len()).step_by(threads).try_for_each(send);
-            thread::scope(|scope| {
-                let others: Vec<_> = (1..threads).map(|t| scope.spawn(move || share(t))).collect();
-                let mut done = share(0);
-                for other in others {
-                    done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-                }
-                done
-            })?;
+            in_threads(threads, |t| (t..sets.len()).step_by(threads).try_for_each(send))?;
         }
         for (k, (strengths, out)) in sets.iter().zip(out).enumerate() {
             let arrays = on.ends().room(Numbers::F64(strengths), &[NumbersMut::F64(out)], true)?;

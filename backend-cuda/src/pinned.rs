@@ -30,6 +30,22 @@ pub(crate) fn threads_for(pieces: usize) -> usize {
     fmm_traits::cores().min(MAX_THREADS).min(pieces).max(1)
 }
 
+/// Calls `work` with the numbers 0 to `threads` − 1, each in a thread of its own and 0 in this one, and waits for all.
+///
+/// # Errors
+/// The first error, by number.
+pub(crate) fn in_threads<E: Send>(threads: usize, work: impl Fn(usize) -> Result<(), E> + Sync) -> Result<(), E> {
+    let work = &work;
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|t| scope.spawn(move || work(t))).collect();
+        let mut done = work(0);
+        for other in others {
+            done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        done
+    })
+}
+
 /// A region of pinned memory.
 #[derive(Debug)]
 struct Region {

@@ -5,12 +5,11 @@
 
 use crate::device::Device;
 use crate::error::failed;
-use crate::pinned::{Pinned, threads_for};
+use crate::pinned::{Pinned, in_threads, threads_for};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use fmm_traits::Error;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 /// Bytes of a pinned buffer.
 const PIECE_BYTES: usize = 2 << 20;
@@ -97,14 +96,7 @@ impl Staging {
         let shares: Vec<Vec<_>> =
             (0..threads).map(|t| all.iter().skip(t).step_by(threads).cloned().collect()).collect();
         self.reserve(context, shares.iter().map(|mine| mine.len().min(2)).sum())?;
-        thread::scope(|scope| {
-            let others: Vec<_> = shares[1..].iter().map(|mine| scope.spawn(|| work(mine))).collect();
-            let mut done = work(&shares[0]);
-            for other in others {
-                done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            }
-            done
-        })
+        in_threads(threads, |t| work(&shares[t]))
     }
 
     /// Enqueues a copy of `data` to an address of the device. When the call returns, the caller may change `data`.

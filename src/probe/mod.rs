@@ -113,22 +113,22 @@ struct Scatter {
     below: f64,
 }
 
-/// Sets of strengths of some sources, with their attributes.
+/// The strengths of some sources of a sample, with their attributes: one uniform set, then normal sets.
 fn strengths_of(
     sources: &Sources,
-    sets: Vec<Vec<f64>>,
+    sample: &Sample,
     site: &impl Sampled,
     facts: &Facts,
     attributes: &Attributes,
 ) -> Result<Vec<Vec<f64>>, Error> {
+    let sets = sources.strengths(sample.normal_sets(), facts.linear());
     attributes.join_some(sets, facts, || site.indices(&sources.positions))
 }
 
 impl Drawn {
     /// Draws strengths for a sample of the points of a tree.
     pub fn new(sample: Sample, site: &impl Sampled, facts: &Facts, attributes: &Attributes) -> Result<Drawn, Error> {
-        let sets = sample.of_errors.strengths(sample.normal_sets(), facts.linear());
-        let strengths = strengths_of(&sample.of_errors, sets, site, facts, attributes)?;
+        let strengths = strengths_of(&sample.of_errors, &sample, site, facts, attributes)?;
         Ok(Drawn { sample, strengths })
     }
 }
@@ -143,7 +143,6 @@ impl Trial {
         direct: Direct,
     ) -> Result<Trial, Error> {
         let Drawn { sample, strengths } = &*drawn;
-        let joined = |sources: &Sources, sets: Vec<Vec<f64>>| strengths_of(sources, sets, site, facts, attributes);
         let host = (facts.dim, direct);
         let sums = |sources: &Sources, strengths: &[Vec<f64>]| {
             let mut rows = site.sums(&sources.positions, &slices(strengths), &sample.targets, host)?;
@@ -161,8 +160,7 @@ impl Trial {
             let sums = if same && soft.is_none() {
                 None
             } else {
-                let sets = sample.of_norm.strengths(sample.normal_sets(), facts.linear());
-                let strengths = joined(&sample.of_norm, sets)?;
+                let strengths = strengths_of(&sample.of_norm, sample, site, facts, attributes)?;
                 let sums = if same { exact.clone() } else { sums(&sample.of_norm, &strengths)? };
                 Some(match soft {
                     Some(selves) => less(sums, &own_parts(selves, &slices(&strengths), facts, direct)?),
@@ -171,7 +169,7 @@ impl Trial {
             };
             Ok::<_, Error>((exact, sums))
         })?;
-        let normal = joined(&sample.of_norm, normal)?;
+        let normal = attributes.join_some(normal, facts, || site.indices(&sample.of_norm.positions))?;
         let others = Others::new(site, sample, soft, &normal, facts, direct)?;
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();

@@ -5,7 +5,7 @@ use backend_cuda::{Device, Direct, Shape};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Real, Targets, Visitor};
+use fmm_traits::{Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Real, Solver, Targets, Visitor};
 
 pub const TESTS: &[Test] = &[
     ("direct::every_kernel_and_output_agrees_with_the_host", kernels),
@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = &[
     ("direct::sizes_around_blocks_and_tiles", sizes),
     ("direct::ten_runs_give_the_same_bits", repeatable),
     ("direct::any_shape_gives_the_same_sum", shapes),
+    ("direct::several_sets_have_the_bits_of_one", sets),
 ];
 
 fn difference(a: &[f64], b: &[f64]) -> f64 {
@@ -268,5 +269,25 @@ fn shapes(device: &Device) {
     for (block, targets, tile, unroll) in [(64, 1, 128, 1), (128, 3, 256, 4), (256, 4, 512, 8)] {
         let e = difference(&sum(Some(Shape { block, targets, tile, unroll })), &tuned);
         assert!(e <= 1e-13, "{block} {targets} {tile} {unroll}: {e:e}");
+    }
+}
+
+/// Sets of strengths of 3 MB, more than are sent together; sets of 18 MB, each more than is sent together; and none.
+fn sets(device: &Device) {
+    for (n, count) in [(400_000, 7), (2_300_000, 2), (100, 0)] {
+        let sources = CloudKind::Uniform.points(n, 10);
+        let targets = Targets::Subset(&[0, 99, 50]);
+        let sets: Vec<Vec<f64>> = (0..count).map(|k| normal_strengths(n, k)).collect();
+        let kernels = Kernels::of(&Laplace, Outputs::GRADIENT).unwrap();
+        let sum = Direct::<f64>::new(device, &kernels, &sources, targets, None).unwrap().solver();
+        let mut rows = vec![vec![f64::NAN; 9]; sets.len()];
+        let given: Vec<&[f64]> = sets.iter().map(|set| &set[..]).collect();
+        let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
+        sum.apply_batch(&given, &mut out, &mut |_, _| true).unwrap();
+        for (k, rows) in rows.iter().enumerate() {
+            let mut one = vec![0.0; 9];
+            sum.apply(given[k], &mut one, &mut |_, _| true).unwrap();
+            assert_eq!(*rows, one, "set {k} of {count}");
+        }
     }
 }

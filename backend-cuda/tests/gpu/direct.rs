@@ -280,12 +280,13 @@ fn sets(device: &Device) {
         let sets: Vec<Vec<f64>> = (0..count).map(|k| normal_strengths(n, k)).collect();
         let kernels = Kernels::of(&Laplace, Outputs::GRADIENT).unwrap();
         let sum = Direct::<f64>::new(device, &kernels, &sources, targets, None).unwrap().solver();
-        let mut rows = vec![vec![f64::NAN; 9]; sets.len()];
+        let length = 3 * sum.values();
+        let mut rows = vec![vec![f64::NAN; length]; sets.len()];
         let given: Vec<&[f64]> = sets.iter().map(|set| &set[..]).collect();
         let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
         sum.apply_batch(&given, &mut out, &mut |_, _| true).unwrap();
         for (k, rows) in rows.iter().enumerate() {
-            let mut one = vec![0.0; 9];
+            let mut one = vec![0.0; length];
             sum.apply(given[k], &mut one, &mut |_, _| true).unwrap();
             assert_eq!(*rows, one, "set {k} of {count}");
         }

@@ -349,10 +349,15 @@ pub(crate) fn forecast(r: &Fmm, task: &Task, seen: Seen, candidate: &Candidate, 
 
 /// Mean points per leaf that balance near and far field at an order, and the forecast seconds of an evaluation.
 fn on_leaves(r: &Fmm, task: &Task, seen: Seen, parts: &Parts, order: usize) -> [f64; 2] {
-    let prices = r.backend.processor().prices(r, &task.facts);
-    let occupancy = prices.occupancy(parts, order);
+    let occupancy = r.backend.processor().prices(r, &task.facts).occupancy(parts, order);
+    [occupancy, in_a_cube(r, task, seen, parts, order, occupancy)]
+}
+
+/// Forecast seconds of an evaluation at an order for points that fill a cube evenly, with so many points per leaf unless the
+/// caller has given a number.
+pub(crate) fn in_a_cube(r: &Fmm, task: &Task, seen: Seen, parts: &Parts, order: usize, occupancy: f64) -> f64 {
     let leaf = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0)).max(crowd(r, task.goal, seen));
-    [occupancy, prices.forecast(parts, order, leaf, seen.counts)]
+    r.backend.processor().prices(r, &task.facts).forecast(parts, order, leaf, seen.counts)
 }
 
 /// The desired population of boxes of a pyramid at an order, and the forecast seconds of an evaluation.

@@ -104,7 +104,7 @@ impl Mesh {
     }
 
     /// Children that a box with children could have, over those that it has on average: 1 for points that fill a volume, and
-    /// 1.6 for points on a surface in space. Of the pairs of boxes of two families of 2ᵈ, one in its square is there.
+    /// 1.6 for points on a surface in space.
     pub fn absent(&self, dim: usize) -> f64 {
         let families = self.boxes.saturating_sub(self.leaves);
         if families == 0 {

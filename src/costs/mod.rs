@@ -183,7 +183,7 @@ impl CostModel {
             facts,
             of_treecode: TREECODE_ON_CORES,
             smallest_leaf: SMALLEST_LEAF,
-            by_families: false,
+            in_tiles: false,
         }
     }
 
@@ -215,7 +215,7 @@ impl CostModel {
             facts,
             of_treecode: TREECODE_ON_A_DEVICE,
             smallest_leaf: SMALLEST_DEVICE_LEAF,
-            by_families: true,
+            in_tiles: true,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Prices from the unit costs of a [`CostModel`](crate::CostModel), on one CPU core or on a GPU.
 
-use super::built_in::{HarmonicTreecode, PAIRS_PER_HARMONIC, SmallestLeaf, TREECODE_LEAF};
+use super::built_in::{
+    HarmonicTreecode, IDLE_IN_FAMILIES, IDLE_IN_TILES, PAIRS_PER_HARMONIC, SmallestLeaf, TREECODE_LEAF,
+};
 use super::{Costs, OrderCosts, Prices};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
@@ -19,8 +21,8 @@ pub(crate) struct UnitCosts<'a> {
     pub of_treecode: HarmonicTreecode,
     /// Smallest mean points per leaf.
     pub smallest_leaf: SmallestLeaf,
-    /// Whether M2L of lattices transforms and multiplies the spectra of whole families, absent children included.
-    pub by_families: bool,
+    /// Whether operators without an edge take time in M2L, too ([`IDLE_IN_TILES`]), and transforms of absent children.
+    pub in_tiles: bool,
 }
 
 impl UnitCosts<'_> {
@@ -91,8 +93,7 @@ impl UnitCosts<'_> {
         let [n, m] = points.map(|k| k as f64);
         let leaves = (n.max(m) / leaf).max(1.0);
         let (side, dim) = (leaves.powf(1.0 / parts.dim as f64), parts.dim as i32);
-        let near = (3.0 - 2.0 / side).powi(dim);
-        let across = ((6.0 - 8.0 / side).max(0.0).powi(dim) - near).max(0.0);
+        let (near, across) = (around(side, dim), across(side, dim));
         let points = 0.5 * (n + m) * far.point;
         let pairs = near * (costs.leaves * leaves + costs.pair * n * m / leaves);
         // No finite costs: the cost model has none for the expansion.
@@ -113,11 +114,27 @@ impl UnitCosts<'_> {
         let (costs, far) = (&self.costs, self.far(parts, order));
         let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
         let near = costs.pair * mesh.near_pairs as f64 + costs.leaves * mesh.edges.p2p as f64;
-        let absent = if self.by_families && parts.lattice(order).is_some() { mesh.absent(parts.dim) } else { 1.0 };
+        let absent = if self.in_tiles && parts.lattice(order).is_some() { mesh.absent(parts.dim) } else { 1.0 };
         let far = locals * (0.5 * far.point * (n + m) as f64 + absent * far.leaf * mesh.leaves as f64)
-            + absent.powi(2) * far.m2l * mesh.edges.m2l as f64
+            + far.m2l * self.translations(parts, order, mesh)
             + costs.pair * self.pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
         [far, near].map(|x| 1e-9 * x)
+    }
+
+    /// Number of M2L edges that take as long as those of a tree. On a GPU, a part of M2L takes as long as that of a full cube or
+    /// square with as many boxes, and for lattices with as many families of 2ᵈ boxes.
+    fn translations(&self, parts: &Parts, order: usize, mesh: &Mesh) -> f64 {
+        let (edges, dim) = (mesh.edges.m2l as f64, parts.dim as i32);
+        if !self.in_tiles || mesh.edges.m2l == 0 {
+            return edges;
+        }
+        let (idle, boxes) = match parts.lattice(order) {
+            Some(_) => (IDLE_IN_FAMILIES, mesh.boxes.saturating_sub(mesh.leaves) << dim),
+            None => (IDLE_IN_TILES, mesh.boxes),
+        };
+        let stencil = if parts.policy == Policy::Stencil119 { 119.0 / 189.0 } else { 1.0 };
+        let side = (mesh.leaves as f64).powf(1.0 / f64::from(dim));
+        (1.0 - idle) * edges + idle * stencil * boxes as f64 * across(side, dim)
     }
 
     /// Seconds of an evaluation whose fields take so many seconds.
@@ -169,6 +186,16 @@ impl Prices for UnitCosts<'_> {
     }
 }
 
+/// Mean number of boxes that a box and its neighbours are, in a full cube or square with `side` boxes along a side.
+fn around(side: f64, dim: i32) -> f64 {
+    (3.0 - 2.0 / side).powi(dim)
+}
+
+/// Mean number of boxes in the V list of a box, in a full cube or square with `side` boxes along a side.
+fn across(side: f64, dim: i32) -> f64 {
+    ((6.0 - 8.0 / side).max(0.0).powi(dim) - around(side, dim)).max(0.0)
+}
+
 /// Mean number of leaves that a leaf of a treecode sums pair by pair, in a full cube or square with so many leaves along a
 /// `side`. A box k sides away is seen as a whole if θ (k − 1/2) is at least 1. Boxes in the corners of that reach are farther
 /// away, which counts unless the reach is the nearest boxes or covers the whole cube.
@@ -207,37 +234,82 @@ mod tests {
         assert_eq!(near_leaves(0.5, 3, 1.0), 1.0);
     }
 
-    /// On a GPU, absent children of families cost as much as those that are there.
+    /// M2L of 2²⁴ points, measured on a GPU in three clouds: in a cube, on an ellipsoid, and of Plummer. Boxes, leaves, edges and
+    /// milliseconds are from `runs/2026-11-28-h200/stages.txt`.
     #[test]
-    fn m2l_on_a_surface_costs_more_for_an_edge() {
+    fn m2l_costs_what_it_takes_in_volumes_and_on_surfaces() {
+        use Method::{EquivalentDensities, SphericalHarmonics};
         let (model, outputs) = (CostModel::default(), Outputs::POTENTIAL | Outputs::GRADIENT);
         let facts = AnyFamily::from(Laplace).facts(outputs).unwrap();
-        let device = model.on_device(None, ("laplace", Precision::F32, outputs), &facts);
-        let cores = model.of("laplace", Precision::F32, outputs, &facts);
         let of = |method| parts(&Variant::default(), method, 3, &facts.harmonic).unwrap();
-        let mesh = |boxes, leaves| Mesh {
-            boxes,
-            leaves,
-            edges: Edges { m2l: 1 << 20, ..Edges::default() },
-            ..Mesh::default()
-        };
-        // Eight children of each box, and eight of the root but four of each other box.
-        let (volume, surface) = (mesh(1 + 8 + 64 + 512, 512), mesh(1 + 8 + 32 + 128, 128));
-        assert_eq!((volume.absent(3), mesh(1, 1).absent(3)), (1.0, 1.0));
-        let absent = surface.absent(3);
-        assert!((absent - 8.0 * 41.0 / 168.0).abs() < 1e-12);
-        for (costs, method, factor) in [
-            (&device, Method::EquivalentDensities, absent),
-            (&device, Method::SphericalHarmonics, 1.0),
-            (&cores, Method::EquivalentDensities, 1.0),
+        let cores = model.of("laplace", Precision::F32, outputs, &facts);
+        for (precision, method, order, clouds) in [
+            (
+                Precision::F32,
+                SphericalHarmonics,
+                6,
+                [
+                    (585_169, 512_007, 103_852_834, 8.05),
+                    (872_573, 690_058, 30_524_078, 7.12),
+                    (1_058_431, 926_120, 180_897_632, 14.35),
+                ],
+            ),
+            (
+                Precision::F32,
+                SphericalHarmonics,
+                9,
+                [
+                    (299_594, 262_144, 52_337_880, 9.97),
+                    (534_175, 424_008, 18_803_320, 11.17),
+                    (647_178, 566_280, 111_209_232, 21.29),
+                ],
+            ),
+            (
+                Precision::F64,
+                SphericalHarmonics,
+                16,
+                [
+                    (111_483, 97_336, 18_820_384, 71.39),
+                    (238_092, 190_172, 8_332_398, 78.07),
+                    (271_708, 237_741, 46_181_254, 185.88),
+                ],
+            ),
+            (
+                Precision::F32,
+                EquivalentDensities,
+                6,
+                [
+                    (299_594, 262_144, 52_337_880, 10.73),
+                    (468_303, 372_411, 16_506_006, 22.29),
+                    (564_385, 493_836, 96_985_282, 20.38),
+                ],
+            ),
+            (
+                Precision::F64,
+                EquivalentDensities,
+                9,
+                [
+                    (160_797, 140_608, 27_555_046, 27.74),
+                    (320_889, 255_781, 11_222_526, 74.42),
+                    (375_035, 328_154, 64_194_648, 66.75),
+                ],
+            ),
         ] {
-            let (parts, order) = (of(method), 6);
-            let far = costs.far(&parts, order);
-            let price = |mesh| costs.price_of_fields(&parts, order, mesh, [0, 0])[0];
-            let expected = 1e-9 * (factor * far.leaf * 128.0 + factor.powi(2) * far.m2l * (1 << 20) as f64);
-            assert!((price(&surface) / expected - 1.0).abs() < 1e-12, "{method:?}");
-            let expected = 1e-9 * (far.leaf * 512.0 + far.m2l * (1 << 20) as f64);
-            assert!((price(&volume) / expected - 1.0).abs() < 1e-12, "{method:?}");
+            let device = model.on_device(None, ("laplace", precision, outputs), &facts);
+            let parts = of(method);
+            let mut of_volume = None;
+            for (boxes, leaves, m2l, milliseconds) in clouds {
+                let mesh = |m2l| Mesh { boxes, leaves, edges: Edges { m2l, ..Edges::default() }, ..Mesh::default() };
+                let price =
+                    |costs: &UnitCosts| [m2l, 0].map(|m2l| costs.price_of_fields(&parts, order, &mesh(m2l), [0, 0])[0]);
+                let [all, without] = price(&device);
+                let ratio = 1e3 * (all - without) / milliseconds;
+                assert!((0.7..1.4).contains(&ratio), "{method:?} of order {order}, {m2l} edges: {ratio}");
+                assert!((0.85..1.15).contains(&(ratio / *of_volume.get_or_insert(ratio))), "{method:?}, {m2l} edges");
+                let [all, without] = price(&cores);
+                let expected = 1e-9 * cores.far(&parts, order).m2l * m2l as f64;
+                assert!(((all - without) / expected - 1.0).abs() < 1e-9, "on cores every edge costs the same");
+            }
         }
     }
 }

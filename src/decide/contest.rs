@@ -142,7 +142,7 @@ impl<D> Direct<D> {
 
 /// Direct summation, with its order, which is none.
 fn alone<F: Field>(field: &F, direct: &Candidate) -> Result<Tried<Decided<F>>, Error> {
-    match search(field, direct, Rivals::default(), None, &mut 0.0)? {
+    match search(field, direct, &Rivals::default(), None, &mut 0.0)? {
         Ended::Found(tried) => Ok(tried),
         _ => unreachable!("direct summation has no rival and no nodes"),
     }
@@ -201,18 +201,18 @@ impl<F: Field> Contest<'_, F> {
     /// Tries a candidate, unless it cannot win.
     fn advance(&mut self, next: Waiting) -> Result<(), Error> {
         let rivals = self.rivals(&next);
-        if self.is_beaten(&next) || self.is_outbid(&next, rivals) {
+        if self.is_beaten(&next) || self.is_outbid(&next, &rivals) {
             return Ok(());
         }
         let Waiting { candidate, pause } = next;
-        match search(self.field, &candidate, rivals, pause, &mut self.spent) {
+        match search(self.field, &candidate, &rivals, pause, &mut self.spent) {
             Ok(Ended::Found(tried)) => {
                 self.look_at_boxes(&tried.decision);
                 self.keep_better(tried);
             }
             Ok(Ended::Lost) => self.outbid_by_direct |= rivals.direct.is_some(),
-            Ok(Ended::Paused { order, pause }) => {
-                let candidate = self.field.at(&candidate, order as f64);
+            Ok(Ended::Paused { order, seconds, pause }) => {
+                let candidate = Candidate { seconds, ..self.field.at(&candidate, order as f64) };
                 Waiting { candidate, pause: Some(pause) }.join(&mut self.waiting);
             }
             Ok(Ended::Nodes { order, nodes, error }) => self.take_nodes(candidate, order, nodes, error),
@@ -230,7 +230,7 @@ impl<F: Field> Contest<'_, F> {
         let others = self.waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
         let serves = |direct: &&Direct<_>| self.direct_serves && direct.affordable(next.candidate.seconds);
         Rivals {
-            fast: others.map(|w| w.candidate.seconds).filter(|_| first_time).reduce(f64::min),
+            fast: others.map(|w| w.candidate.clone()).filter(|_| first_time).collect(),
             direct: self.direct.as_ref().filter(serves).map(|direct| direct.candidate.seconds),
             best: self.best.as_ref().filter(|best| best.floor.is_none()).map(|best| best.seconds),
             spent: self.spent,
@@ -254,7 +254,7 @@ impl<F: Field> Contest<'_, F> {
     }
 
     /// Whether a known way costs less than a candidate with its first measurement.
-    fn is_outbid(&mut self, Waiting { candidate, pause }: &Waiting, rivals: Rivals) -> bool {
+    fn is_outbid(&mut self, Waiting { candidate, pause }: &Waiting, rivals: &Rivals) -> bool {
         // The floors of candidates are of no use where direct summation takes their place.
         if let (Some(pause), Some(_)) = (pause.filter(|pause| pause.gives_up()), rivals.direct) {
             match pause {

@@ -53,6 +53,20 @@ impl Engines<'_> {
     fn expected(&self, candidate: &Candidate, order: f64, mesh: &Mesh) -> f64 {
         candidates::expected(order, |p| price(self.request, self.task, candidate, p, mesh, self.ends.seen))
     }
+
+    /// Seconds of an evaluation of a candidate on boxes like those of a choice, but with leaves of its own size; `None` if its
+    /// boxes follow other rules. What the boxes of these points save against those of a full cube, leaves of another size save,
+    /// too.
+    fn on_boxes_like(&self, candidate: &Candidate, choice: &Choice, mesh: &Mesh) -> Option<f64> {
+        let (Layout::Octree(parts), Layout::Octree(other)) = (&candidate.layout, &choice.layout) else { return None };
+        if [candidate.method, choice.method].contains(&Method::Direct) || parts.policy != other.policy {
+            return None;
+        }
+        let (r, task, seen, guess) = (self.request, self.task, self.ends.seen, candidate.guess);
+        let in_a_cube = |p| candidates::in_a_cube(r, task, seen, parts, p, choice.occupancy);
+        let own = candidates::expected(guess, |p| candidates::forecast(r, task, seen, candidate, p)[1]);
+        Some(own * self.expected(candidate, guess, mesh) / candidates::expected(guess, in_a_cube))
+    }
 }
 
 /// The mean points per leaf of the one of some trees that serves a candidate who wants `occupancy`, and more than `least`;
@@ -90,12 +104,7 @@ impl<'a> Field for &'a Engines<'a> {
     }
 
     fn on_boxes(&self, candidate: &Candidate, of: &Decision) -> Option<f64> {
-        let (Layout::Octree(parts), Layout::Octree(other)) = (&candidate.layout, &of.choice.layout) else {
-            return None;
-        };
-        let same =
-            candidate.method != Method::Direct && of.choice.method != Method::Direct && parts.policy == other.policy;
-        same.then(|| self.expected(candidate, candidate.guess, &of.mesh))
+        self.on_boxes_like(candidate, &of.choice, &of.mesh)
     }
 
     fn place(&self, candidate: &Candidate) -> Result<OnEngine<'a>, Error> {
@@ -186,6 +195,11 @@ impl Attempt for OnEngine<'_> {
     fn counted(&mut self, guess: f64) -> Result<(f64, usize), Error> {
         let mesh = self.mesh(guess.round() as usize)?;
         Ok((self.field.expected(&self.candidate, guess, &mesh), mesh.levels))
+    }
+
+    fn prices(&mut self, of: &[&Candidate], order: usize) -> Result<Vec<Option<f64>>, Error> {
+        let mesh = self.mesh(order)?;
+        Ok(of.iter().map(|candidate| self.field.on_boxes_like(candidate, &self.choice, &mesh)).collect())
     }
 
     fn occupancy(&self) -> f64 {

@@ -18,8 +18,8 @@ pub(super) trait Field {
     /// levels of the tree; `None` stands for that of points that fill a cube evenly. If the caller has given the order,
     /// nothing is measured, and the result is 0.
     fn measurement(&self, candidate: &Candidate, order: usize, evaluation: f64, levels: Option<usize>) -> f64;
-    /// Seconds of an evaluation of a candidate on the boxes of another one, which was tried; `None` if it would not have such
-    /// boxes.
+    /// Seconds of an evaluation of a candidate on boxes like those of another one, which was tried; `None` if its boxes follow
+    /// other rules.
     fn on_boxes(&self, _candidate: &Candidate, _of: &Decided<Self>) -> Option<f64>
     where
         Self: Sized,
@@ -46,6 +46,9 @@ pub(super) trait Attempt {
     /// Seconds of an evaluation at an order, from the counts of boxes and edges, and the number of levels of the boxes. The
     /// order may lie between two orders.
     fn counted(&mut self, order: f64) -> Result<(f64, usize), Error>;
+    /// Seconds of an evaluation of each of some candidates at its first order, on boxes like these with the lists of an `order`
+    /// that was measured; `None` if its boxes follow other rules.
+    fn prices(&mut self, of: &[&Candidate], order: usize) -> Result<Vec<Option<f64>>, Error>;
     /// Mean points per leaf of the boxes.
     fn occupancy(&self) -> f64;
     /// The mean points per leaf that balance near and far field at an order; `None` if the leaves do not depend on it.

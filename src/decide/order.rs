@@ -22,9 +22,11 @@ pub(super) enum Ended<D> {
     Found(Tried<D>),
     /// Counted boxes and edges show that a known way costs less.
     Lost,
-    /// Another candidate should be tried first. This candidate continues with an order.
+    /// Another candidate should be tried first. This candidate continues with an order, whose evaluation takes so many
+    /// seconds.
     Paused {
         order: usize,
+        seconds: f64,
         pause: Pause,
     },
     /// One value of the attributes of sources in far fields is not enough at the last order that was measured. So many
@@ -55,14 +57,14 @@ impl Pause {
     }
 }
 
-/// What else can compute the sum, while a candidate is tried. Each is the price of an evaluation in seconds.
-#[derive(Clone, Copy, Debug, Default)]
+/// What else can compute the sum, while a candidate is tried.
+#[derive(Clone, Default)]
 pub(super) struct Rivals {
-    /// Forecast of the cheapest fast candidate that is untried.
-    pub fast: Option<f64>,
-    /// Direct summation, if it can take the place of the candidate.
+    /// Fast candidates that are untried.
+    pub fast: Vec<Candidate>,
+    /// Seconds of direct summation, if it can take the place of the candidate.
     pub direct: Option<f64>,
-    /// The best candidate that keeps the tolerance.
+    /// Seconds of an evaluation of the best candidate that keeps the tolerance.
     pub best: Option<f64>,
     /// Forecast seconds so far of measurements that search an order for the tolerance, of all candidates.
     pub spent: f64,
@@ -80,7 +82,7 @@ impl Rivals {
 
     /// Whether something else may serve, so that the floor of a candidate is of no use yet.
     fn any(&self) -> bool {
-        [self.fast, self.direct, self.best].iter().any(Option::is_some)
+        !self.fast.is_empty() || self.direct.is_some() || self.best.is_some()
     }
 }
 
@@ -89,7 +91,7 @@ impl Rivals {
 pub(super) fn search<F: Field>(
     field: &F,
     candidate: &Candidate,
-    rivals: Rivals,
+    rivals: &Rivals,
     pause: Option<Pause>,
     spent: &mut f64,
 ) -> Result<Ended<Decided<F>>, Error> {
@@ -116,7 +118,8 @@ pub(super) fn search<F: Field>(
                 Climbed::To(order) => order,
                 Climbed::Stalled(_) if !rivals.any() => order_of_least_error(candidate, &mut attempt)?,
                 Climbed::Stalled(least) => {
-                    return Ok(Ended::Paused { order: candidate.first(), pause: Pause::Stalled(least) });
+                    let (order, seconds) = (candidate.first(), candidate.seconds);
+                    return Ok(Ended::Paused { order, seconds, pause: Pause::Stalled(least) });
                 }
                 Climbed::Halted(ended) => return Ok(ended),
             }
@@ -141,7 +144,7 @@ fn climb<F: Field>(
     field: &F,
     candidate: &Candidate,
     (attempt, mut levels): (&mut F::Attempt, Option<usize>),
-    (rivals, spent): (Rivals, &mut f64),
+    (rivals, spent): (&Rivals, &mut f64),
     tolerance: f64,
     below: Option<(usize, f64)>,
 ) -> Result<Climbed<Decided<F>>, Error> {
@@ -157,16 +160,23 @@ fn climb<F: Field>(
                 return Ok(Climbed::Stalled(measured.iter().map(|m| m.1).fold(f64::INFINITY, f64::min)));
             }
         };
-        let (last, seconds) = (measured.iter().copied().max_by_key(|m| m.0), field.forecast(candidate, order)[1]);
-        if let (Aim::Further, Some(last)) = (aim, last) {
+        let next = field.at(candidate, order as f64);
+        let mut seconds = next.seconds;
+        if let (Aim::Further, Some(&(latest, _))) = (aim, measured.last()) {
+            // Forecasts assume points that fill a cube. Boxes on which an error was measured tell more.
+            let all: Vec<&Candidate> = [&next].into_iter().chain(&rivals.fast).collect();
+            let prices = attempt.prices(&all, latest)?;
+            let mut prices = all.iter().zip(prices).map(|(of, price)| price.unwrap_or(of.seconds));
+            seconds = prices.next().unwrap_or(seconds);
+            let rival = prices.reduce(f64::min);
             let orders = measured.iter().map(|m| m.0).chain([order]);
             let measuring = orders.map(|order| field.measurement(candidate, order, seconds, levels)).sum();
-            let pause = match rivals.fast {
-                Some(rival) if seconds > MIN_RATIO_TO_WAIT * rival => Some(Pause::Behind(last)),
+            let pause = match (rival, measured.iter().copied().max_by_key(|m| m.0)) {
+                (Some(rival), Some(last)) if seconds > MIN_RATIO_TO_WAIT * rival => Some(Pause::Behind(last)),
                 _ => rivals.outbid(seconds, measuring).then_some(Pause::Outbid),
             };
             if let Some(pause) = pause {
-                return Ok(Climbed::Halted(Ended::Paused { order, pause }));
+                return Ok(Climbed::Halted(Ended::Paused { order, seconds, pause }));
             }
         }
         let differs = |wanted: &f64| {
@@ -224,13 +234,13 @@ mod tests {
     /// A candidate at half the price of a known way may spend as much on measurements as it saves in some evaluations.
     #[test]
     fn measurements_are_earned_back() {
-        let rivals = Rivals { direct: Some(8.0), best: Some(2.0), fast: Some(0.1), spent: 0.0 };
+        let rivals = Rivals { direct: Some(8.0), best: Some(2.0), ..Rivals::default() };
         assert!(!rivals.outbid(1.0, 0.99 * EVALUATIONS) && rivals.outbid(1.0, 1.01 * EVALUATIONS));
         assert!(rivals.outbid(2.0, 0.0));
+        assert!(rivals.any() && !Rivals::default().any());
         let spent = Rivals { spent: 7.0 * EVALUATIONS, ..rivals };
         assert!(!spent.outbid(1.0, 0.9 * EVALUATIONS));
         assert!(Rivals { best: None, ..spent }.outbid(1.0, 1.1 * EVALUATIONS));
-        let alone = Rivals { fast: Some(0.1), ..Rivals::default() };
-        assert!(!alone.outbid(1e9, 1e9) && alone.any() && !Rivals::default().any());
+        assert!(!Rivals::default().outbid(1e9, 1e9));
     }
 }

@@ -134,6 +134,11 @@ impl Attempt for OnTable<'_> {
         let price = |line: &Line| expected(order, |order| line.price(order));
         Ok((self.tables.line(self.candidate.method).map_or(self.candidate.seconds, price), 4))
     }
+    fn prices(&mut self, of: &[&Candidate], _: usize) -> Result<Vec<Option<f64>>, Error> {
+        let price =
+            |c: &&Candidate| self.tables.line(c.method).map(|line| expected(c.guess, |order| line.price(order)));
+        Ok(of.iter().map(price).collect())
+    }
     fn occupancy(&self) -> f64 {
         self.occupancy
     }

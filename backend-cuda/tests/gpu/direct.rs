@@ -5,7 +5,7 @@ use backend_cuda::{Device, Direct, Shape};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Real, Solver, Targets, Visitor};
+use fmm_traits::{Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Real, Targets, Visitor};
 
 pub const TESTS: &[Test] = &[
     ("direct::every_kernel_and_output_agrees_with_the_host", kernels),

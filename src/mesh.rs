@@ -103,17 +103,6 @@ impl Mesh {
         }
     }
 
-    /// Children that a box with children could have, over those that it has on average: 1 for points that fill a volume, and
-    /// 1.6 for points on a surface in space.
-    pub fn absent(&self, dim: usize) -> f64 {
-        let families = self.boxes.saturating_sub(self.leaves);
-        if families == 0 {
-            return 1.0;
-        }
-        let children = (self.boxes - 1) as f64 / families as f64;
-        ((1 << dim) as f64 / children.max(1.0)).max(1.0)
-    }
-
     /// The counts of some boxes of a tree of one of several ranks, with the sources and targets of their leaves.
     /// Sources of other ranks count, whether or not their points are here.
     pub fn of_boxes(tree: &Tree, lists: &Lists, boxes: &[u32]) -> (Mesh, [usize; 2]) {
@@ -127,6 +116,7 @@ impl Mesh {
             mesh.edges.m2l += lists.m2l.row(b).len();
             mesh.edges.m2p += lists.m2p.row(b).len();
             mesh.edges.p2l += far.len();
+            mesh.edges.l2l += lists.l2l.row(b).len();
             mesh.near_pairs += (targets * near.iter().map(sources).sum::<usize>()) as u64;
             mesh.far_points += (targets * lists.m2p.row(b).len() + far.iter().map(sources).sum::<usize>()) as u64;
             if tree.is_leaf(b) {
@@ -139,17 +129,17 @@ impl Mesh {
 
     /// Adds up the counts of all ranks. All ranks call it together.
     pub fn add_up(&mut self, world: &World) -> Result<(), Error> {
-        let Edges { m2l, p2l, m2p, p2p, .. } = self.edges;
-        let mut all = [self.boxes, self.leaves, m2l, p2l, m2p, p2p].map(|count| count as u64).to_vec();
+        let Edges { m2l, p2l, l2l, m2p, p2p, .. } = self.edges;
+        let mut all = [self.boxes, self.leaves, m2l, p2l, l2l, m2p, p2p].map(|count| count as u64).to_vec();
         all.extend([self.near_pairs, self.far_points]);
         world.reduce(&mut all, |a, b| a + b)?;
         let mut deepest = [self.levels as u64];
         world.reduce(&mut deepest, u64::max)?;
         self.levels = deepest[0] as usize;
         [self.boxes, self.leaves] = [all[0] as usize, all[1] as usize];
-        let [m2l, p2l, m2p, p2p] = [2, 3, 4, 5].map(|k| all[k] as usize);
-        self.edges = Edges { m2l, p2l, m2p, p2p, ..Edges::default() };
-        [self.near_pairs, self.far_points] = [all[6], all[7]];
+        let [m2l, p2l, l2l, m2p, p2p] = [2, 3, 4, 5, 6].map(|k| all[k] as usize);
+        self.edges = Edges { m2l, p2l, l2l, m2p, p2p, ..Edges::default() };
+        [self.near_pairs, self.far_points] = [all[7], all[8]];
         Ok(())
     }
 

@@ -156,7 +156,7 @@ pub(super) const IN_DIRECT_SUMS: Operations = Operations {
 /// On a GPU, the part of the time of M2L that does not depend on how many of its operators a box uses. Harmonics are translated
 /// along one operator at a time for a tile of boxes, whether or not each of these boxes has such an edge. On a surface a box has
 /// 35 edges instead of 175, but the boxes of a tile together use most operators. Fitted to M2L of 2²⁴ points in a cube and on
-/// an ellipsoid (`runs/2026-11-28-h200/stages.txt`).
+/// an ellipsoid, with U, V, W and X lists (`runs/2026-11-28-h200/stages.txt`).
 pub(super) const IDLE_IN_TILES: f64 = 0.45;
 /// As [`IDLE_IN_TILES`], for lattices, whose spectra are multiplied family by family: absent children are zeros.
 pub(super) const IDLE_IN_FAMILIES: f64 = 0.65;

@@ -103,9 +103,7 @@ pub(crate) trait Prices {
     /// Seconds of a fast evaluation, from the counts of boxes and edges.
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
     /// Work in a part of a tree, in seconds that add up over the parts.
-    fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
-        self.price(parts, order, mesh, points) - self.price(parts, order, &Mesh::default(), [0, 0])
-    }
+    fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
 }
 
 /// Time of the operators of all far fields of an order p on one level, in units of the time of a pair of points. For each
@@ -183,7 +181,7 @@ impl CostModel {
             facts,
             of_treecode: TREECODE_ON_CORES,
             smallest_leaf: SMALLEST_LEAF,
-            in_tiles: false,
+            has_idle_operators: false,
         }
     }
 
@@ -215,7 +213,7 @@ impl CostModel {
             facts,
             of_treecode: TREECODE_ON_A_DEVICE,
             smallest_leaf: SMALLEST_DEVICE_LEAF,
-            in_tiles: true,
+            has_idle_operators: true,
         }
     }
 

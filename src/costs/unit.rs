@@ -21,8 +21,8 @@ pub(crate) struct UnitCosts<'a> {
     pub of_treecode: HarmonicTreecode,
     /// Smallest mean points per leaf.
     pub smallest_leaf: SmallestLeaf,
-    /// Whether operators without an edge take time in M2L, too ([`IDLE_IN_TILES`]), and transforms of absent children.
-    pub in_tiles: bool,
+    /// Whether M2L takes time for operators of which a box has no edge, as on a GPU ([`IDLE_IN_TILES`]).
+    pub has_idle_operators: bool,
 }
 
 impl UnitCosts<'_> {
@@ -110,31 +110,40 @@ impl UnitCosts<'_> {
     }
 
     /// Seconds of the far field and of the near field of a fast evaluation, as in [`Prices::price`].
-    pub fn price_of_fields(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> [f64; 2] {
+    pub fn price_of_fields(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> [f64; 2] {
+        self.fields(parts, order, mesh, points, self.translations(parts, order, mesh))
+    }
+
+    /// As [`price_of_fields`](Self::price_of_fields), with a number of M2L translations.
+    fn fields(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2], translations: f64) -> [f64; 2] {
         let (costs, far) = (&self.costs, self.far(parts, order));
         let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
         let near = costs.pair * mesh.near_pairs as f64 + costs.leaves * mesh.edges.p2p as f64;
-        let absent = if self.in_tiles && parts.lattice(order).is_some() { mesh.absent(parts.dim) } else { 1.0 };
-        let far = locals * (0.5 * far.point * (n + m) as f64 + absent * far.leaf * mesh.leaves as f64)
-            + far.m2l * self.translations(parts, order, mesh)
+        let far = locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)
+            + far.m2l * translations
             + costs.pair * self.pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
         [far, near].map(|x| 1e-9 * x)
     }
 
-    /// Number of M2L edges that take as long as those of a tree. On a GPU, a part of M2L takes as long as that of a full cube or
-    /// square with as many boxes, and for lattices with as many families of 2ᵈ boxes.
+    /// The number of M2L translations in a full cube or square that take as long as M2L of a tree. On a GPU, a part of M2L
+    /// takes as long as in a full cube with as many boxes, or for lattices with as many families of 2ᵈ boxes.
     fn translations(&self, parts: &Parts, order: usize, mesh: &Mesh) -> f64 {
         let (edges, dim) = (mesh.edges.m2l as f64, parts.dim as i32);
-        if !self.in_tiles || mesh.edges.m2l == 0 {
+        if !self.has_idle_operators || mesh.edges.m2l == 0 {
             return edges;
         }
+        // Boxes that receive.
+        let boxes = mesh.edges.l2l as f64;
         let (idle, boxes) = match parts.lattice(order) {
-            Some(_) => (IDLE_IN_FAMILIES, mesh.boxes.saturating_sub(mesh.leaves) << dim),
-            None => (IDLE_IN_TILES, mesh.boxes),
+            Some(_) => {
+                let present = (mesh.boxes - 1) as f64 / mesh.boxes.saturating_sub(mesh.leaves).max(1) as f64;
+                (IDLE_IN_FAMILIES, boxes * 2f64.powi(dim) / present)
+            }
+            None => (IDLE_IN_TILES, boxes),
         };
         let stencil = if parts.policy == Policy::Stencil119 { 119.0 / 189.0 } else { 1.0 };
-        let side = (mesh.leaves as f64).powf(1.0 / f64::from(dim));
-        (1.0 - idle) * edges + idle * stencil * boxes as f64 * across(side, dim)
+        let side = (mesh.leaves.max(1) as f64).powf(1.0 / f64::from(dim));
+        (1.0 - idle) * edges + idle * stencil * boxes * across(side, dim)
     }
 
     /// Seconds of an evaluation whose fields take so many seconds.
@@ -183,6 +192,11 @@ impl Prices for UnitCosts<'_> {
 
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
         self.whole(self.price_of_fields(parts, order, mesh, points))
+    }
+
+    /// With M2L by edges: what idle operators take does not add up over the parts of a tree.
+    fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
+        self.fields(parts, order, mesh, points, mesh.edges.m2l as f64).iter().sum()
     }
 }
 
@@ -299,13 +313,17 @@ mod tests {
             let parts = of(method);
             let mut of_volume = None;
             for (boxes, leaves, m2l, milliseconds) in clouds {
-                let mesh = |m2l| Mesh { boxes, leaves, edges: Edges { m2l, ..Edges::default() }, ..Mesh::default() };
+                let edges = |m2l| Edges { m2l, l2l: boxes - 1, ..Edges::default() };
+                let mesh = |m2l| Mesh { boxes, leaves, edges: edges(m2l), ..Mesh::default() };
                 let price =
                     |costs: &UnitCosts| [m2l, 0].map(|m2l| costs.price_of_fields(&parts, order, &mesh(m2l), [0, 0])[0]);
                 let [all, without] = price(&device);
                 let ratio = 1e3 * (all - without) / milliseconds;
                 assert!((0.7..1.4).contains(&ratio), "{method:?} of order {order}, {m2l} edges: {ratio}");
                 assert!((0.85..1.15).contains(&(ratio / *of_volume.get_or_insert(ratio))), "{method:?}, {m2l} edges");
+                // Parts of a tree add up.
+                let work = device.work(&parts, order, &Mesh { edges: edges(m2l), ..Mesh::default() }, [0, 0]);
+                assert!((work / (1e-9 * device.far(&parts, order).m2l * m2l as f64) - 1.0).abs() < 1e-9, "{work}");
                 let [all, without] = price(&cores);
                 let expected = 1e-9 * cores.far(&parts, order).m2l * m2l as f64;
                 assert!(((all - without) / expected - 1.0).abs() < 1e-9, "on cores every edge costs the same");

@@ -103,6 +103,16 @@ impl Waiting {
         self.pause.is_some_and(Pause::gives_up)
     }
 
+    /// Whether others let it go first: it is untried, and no treecode, which has the expansion of another candidate.
+    fn may_go_first(&self) -> bool {
+        self.pause.is_none() && self.candidate.method != Method::Treecode
+    }
+
+    /// Lowers its forecast to a price, if there is one.
+    fn lower(&mut self, price: Option<f64>) {
+        self.candidate.seconds = self.candidate.seconds.min(price.unwrap_or(f64::INFINITY));
+    }
+
     /// Takes its place: before those that cost more, or at the end if it is tried again only if nothing else serves.
     fn join(self, waiting: &mut VecDeque<Waiting>) {
         let later = |w: &Waiting| w.candidate.seconds > self.candidate.seconds || w.pause.is_some();
@@ -211,7 +221,10 @@ impl<F: Field> Contest<'_, F> {
                 self.keep_better(tried);
             }
             Ok(Ended::Lost) => self.outbid_by_direct |= rivals.direct.is_some(),
-            Ok(Ended::Paused { order, seconds, pause }) => {
+            Ok(Ended::Paused { order, seconds, rivals, pause }) => {
+                for (waiting, price) in self.waiting.iter_mut().filter(|w| w.may_go_first()).zip(rivals) {
+                    waiting.lower(price);
+                }
                 let candidate = Candidate { seconds, ..self.field.at(&candidate, order as f64) };
                 Waiting { candidate, pause: Some(pause) }.join(&mut self.waiting);
             }
@@ -224,10 +237,9 @@ impl<F: Field> Contest<'_, F> {
     }
 
     fn rivals(&self, next: &Waiting) -> Rivals {
-        // A candidate waits once. A treecode has the expansion of another candidate. Without a requested tolerance, an
-        // error that stalls may be accepted.
+        // A candidate waits once. Without a requested tolerance, an error that stalls may be accepted.
         let first_time = next.pause.is_none() && matches!(self.field.goal(), Goal::Tolerance(_));
-        let others = self.waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
+        let others = self.waiting.iter().filter(|w| w.may_go_first());
         let serves = |direct: &&Direct<_>| self.direct_serves && direct.affordable(next.candidate.seconds);
         Rivals {
             fast: others.map(|w| w.candidate.clone()).filter(|_| first_time).collect(),
@@ -273,9 +285,7 @@ impl<F: Field> Contest<'_, F> {
     /// cube; boxes of points on a surface have fewer edges.
     fn look_at_boxes(&mut self, of: &Decided<F>) {
         for waiting in self.waiting.iter_mut().filter(|w| w.pause.is_none()) {
-            if let Some(seconds) = self.field.on_boxes(&waiting.candidate, of) {
-                waiting.candidate.seconds = waiting.candidate.seconds.min(seconds);
-            }
+            waiting.lower(self.field.on_boxes(&waiting.candidate, of));
         }
     }
 

@@ -54,9 +54,11 @@ impl Engines<'_> {
         candidates::expected(order, |p| price(self.request, self.task, candidate, p, mesh, self.ends.seen))
     }
 
-    /// Seconds of an evaluation of a candidate on boxes like those of a choice, but with leaves of its own size; `None` if its
-    /// boxes follow other rules. What the boxes of these points save against those of a full cube, leaves of another size save,
-    /// too.
+    /// Seconds of an evaluation of a candidate on boxes like those of a choice, but with leaves of its own size:
+    ///
+    /// (forecast for a cube with its leaves) · (price on these boxes) / (forecast for a cube with leaves of these boxes).
+    ///
+    /// `None` if its boxes follow other rules, or without costs of its expansion.
     fn on_boxes_like(&self, candidate: &Candidate, choice: &Choice, mesh: &Mesh) -> Option<f64> {
         let (Layout::Octree(parts), Layout::Octree(other)) = (&candidate.layout, &choice.layout) else { return None };
         if [candidate.method, choice.method].contains(&Method::Direct) || parts.policy != other.policy {
@@ -65,7 +67,8 @@ impl Engines<'_> {
         let (r, task, seen, guess) = (self.request, self.task, self.ends.seen, candidate.guess);
         let in_a_cube = |p| candidates::in_a_cube(r, task, seen, parts, p, choice.occupancy);
         let own = candidates::expected(guess, |p| candidates::forecast(r, task, seen, candidate, p)[1]);
-        Some(own * self.expected(candidate, guess, mesh) / candidates::expected(guess, in_a_cube))
+        let price = own * self.expected(candidate, guess, mesh) / candidates::expected(guess, in_a_cube);
+        Some(price).filter(|price| price.is_finite())
     }
 }
 

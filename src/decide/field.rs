@@ -46,8 +46,8 @@ pub(super) trait Attempt {
     /// Seconds of an evaluation at an order, from the counts of boxes and edges, and the number of levels of the boxes. The
     /// order may lie between two orders.
     fn counted(&mut self, order: f64) -> Result<(f64, usize), Error>;
-    /// Seconds of an evaluation of each of some candidates at its first order, on boxes like these with the lists of an `order`
-    /// that was measured; `None` if its boxes follow other rules.
+    /// Seconds of an evaluation of each of some candidates at its guess, on boxes like these with the lists of an `order` that
+    /// was measured; `None` if its boxes follow other rules.
     fn prices(&mut self, of: &[&Candidate], order: usize) -> Result<Vec<Option<f64>>, Error>;
     /// Mean points per leaf of the boxes.
     fn occupancy(&self) -> f64;

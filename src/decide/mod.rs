@@ -7,11 +7,12 @@
 //!   measured at a further order, only while that [pays](order::Rivals::outbid): its evaluation and a quarter of its
 //!   measurements together must cost less than each known way. Known ways are the best candidate so far, and direct
 //!   summation where it can take the place of the candidate. There, all searches together cost at most four direct sums.
-//!   Prices are forecasts. As soon as there is a best candidate, prices of evaluations count boxes and edges.
+//!   Prices are forecasts. Prices of evaluations count boxes and edges as soon as there is a best candidate, and for a
+//!   candidate whose first order has failed.
 //! - On a GPU, candidates that want leaves of nearly the same size share a tree. If their lists are the same, they also
 //!   share the sample on which errors are measured.
 //! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other
-//!   one is forecast to be [clearly cheaper](order::MIN_RATIO_TO_WAIT).
+//!   one is [clearly cheaper](order::MIN_RATIO_TO_WAIT) on boxes like those of the candidate.
 //! - Where sources have attributes, far fields have one value of them at first. If this value causes an error above the
 //!   tolerance, and most of the error at an order, candidates of the same expansion get as many
 //!   [nodes](crate::Fmm::nodes) as they need. If no number of nodes keeps the tolerance, the candidate stalls, with these

@@ -9,7 +9,7 @@ use fmm_traits::Error;
 /// operators. So a candidate whose operators cost nothing is measured if its forecast is 7 % below that of a known way.
 /// Forecasts of two expansions err by up to a fifth against each other.
 const EVALUATIONS: f64 = 4.0;
-/// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
+/// If the next order of a candidate costs this many times as much as another candidate, the other one is
 /// tried first. The boxes of a candidate that has waited must be built again, which a gain of a few per cent does not pay.
 pub(super) const MIN_RATIO_TO_WAIT: f64 = 1.1;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
@@ -23,10 +23,11 @@ pub(super) enum Ended<D> {
     /// Counted boxes and edges show that a known way costs less.
     Lost,
     /// Another candidate should be tried first. This candidate continues with an order, whose evaluation takes so many
-    /// seconds.
+    /// seconds. `rivals` are prices of [`Rivals::fast`] on its boxes, if these are known.
     Paused {
         order: usize,
         seconds: f64,
+        rivals: Vec<Option<f64>>,
         pause: Pause,
     },
     /// One value of the attributes of sources in far fields is not enough at the last order that was measured. So many
@@ -119,7 +120,7 @@ pub(super) fn search<F: Field>(
                 Climbed::Stalled(_) if !rivals.any() => order_of_least_error(candidate, &mut attempt)?,
                 Climbed::Stalled(least) => {
                     let (order, seconds) = (candidate.first(), candidate.seconds);
-                    return Ok(Ended::Paused { order, seconds, pause: Pause::Stalled(least) });
+                    return Ok(Ended::Paused { order, seconds, rivals: Vec::new(), pause: Pause::Stalled(least) });
                 }
                 Climbed::Halted(ended) => return Ok(ended),
             }
@@ -160,23 +161,26 @@ fn climb<F: Field>(
                 return Ok(Climbed::Stalled(measured.iter().map(|m| m.1).fold(f64::INFINITY, f64::min)));
             }
         };
-        let next = field.at(candidate, order as f64);
-        let mut seconds = next.seconds;
-        if let (Aim::Further, Some(&(latest, _))) = (aim, measured.last()) {
+        let mut seconds = field.forecast(candidate, order)[1];
+        if let (Aim::Further, Some(&last)) = (aim, measured.last().filter(|_| rivals.any())) {
             // Forecasts assume points that fill a cube. Boxes on which an error was measured tell more.
+            let next = field.at(candidate, order as f64);
             let all: Vec<&Candidate> = [&next].into_iter().chain(&rivals.fast).collect();
-            let prices = attempt.prices(&all, latest)?;
-            let mut prices = all.iter().zip(prices).map(|(of, price)| price.unwrap_or(of.seconds));
-            seconds = prices.next().unwrap_or(seconds);
-            let rival = prices.reduce(f64::min);
+            let mut of_rivals = attempt.prices(&all, last.0)?;
+            let own = of_rivals.remove(0);
+            let is_behind = |(rival, price): (&Candidate, &Option<f64>)| match (own, *price) {
+                (Some(own), Some(price)) => own > MIN_RATIO_TO_WAIT * price,
+                _ => next.seconds > MIN_RATIO_TO_WAIT * rival.seconds,
+            };
+            seconds = own.unwrap_or(seconds);
             let orders = measured.iter().map(|m| m.0).chain([order]);
             let measuring = orders.map(|order| field.measurement(candidate, order, seconds, levels)).sum();
-            let pause = match (rival, measured.iter().copied().max_by_key(|m| m.0)) {
-                (Some(rival), Some(last)) if seconds > MIN_RATIO_TO_WAIT * rival => Some(Pause::Behind(last)),
-                _ => rivals.outbid(seconds, measuring).then_some(Pause::Outbid),
+            let pause = match rivals.fast.iter().zip(&of_rivals).any(is_behind) {
+                true => Some(Pause::Behind(last)),
+                false => rivals.outbid(seconds, measuring).then_some(Pause::Outbid),
             };
             if let Some(pause) = pause {
-                return Ok(Climbed::Halted(Ended::Paused { order, seconds, pause }));
+                return Ok(Climbed::Halted(Ended::Paused { order, seconds, rivals: of_rivals, pause }));
             }
         }
         let differs = |wanted: &f64| {

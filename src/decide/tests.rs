@@ -199,6 +199,36 @@ fn line() -> impl Strategy<Value = Line> {
     )
 }
 
+/// Points on a surface, where boxes have few edges: evaluations take half of their forecasts. A candidate that needs more
+/// orders than expected waits for a rival that is cheaper on its boxes, and the rival is tried next. It does not wait for one that
+/// is cheaper by its forecast alone.
+#[test]
+fn a_candidate_waits_for_one_that_is_cheaper_on_its_boxes() {
+    let tolerance = 1e-4;
+    let of = |counted: [f64; 3]| {
+        let (fast, of_direct) = of_laplace(tolerance);
+        let line =
+            |(seconds, counted)| Line { seconds, counted, digits: 0.7, floor: 0.0, operators: 0.0, fails: false };
+        // The third costs so much that it is never tried.
+        let lines: Vec<Line> = [1.0, 1.1, 90.0].into_iter().zip(counted).map(line).collect();
+        let methods: Vec<Method> = fast.iter().map(|c| c.method).collect();
+        // Prices at their first orders, in the sequence of the lines.
+        let scaled = fast.into_iter().zip(lines).map(|(c, line)| {
+            let first = line.forecast(c.first());
+            (c, Line { seconds: line.seconds * line.seconds / first, ..line })
+        });
+        let tables = Tables::new(Goal::Tolerance(tolerance), scaled, (of_direct, 1e6, 0.0));
+        assert!(best(&&tables, tables.candidates(), false).is_ok());
+        let measured = tables.measured.borrow().clone();
+        let place = |method: Method| methods.iter().position(|m| *m == method).unwrap();
+        measured.into_iter().map(|(method, _)| place(method)).collect::<Vec<usize>>()
+    };
+    // The same share of all forecasts is left: the rival goes second.
+    assert_eq!(of([0.5, 0.5, 0.5])[..2], [0, 1]);
+    // The first candidate is much cheaper on these boxes than its forecast says.
+    assert_eq!(of([0.3, 1.0, 1.0])[..2], [0, 0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 2000,

@@ -117,6 +117,7 @@ impl Mesh {
             mesh.edges.m2p += lists.m2p.row(b).len();
             mesh.edges.p2l += far.len();
             mesh.edges.l2l += lists.l2l.row(b).len();
+            mesh.edges.l2p += lists.l2p.row(b).len();
             mesh.near_pairs += (targets * near.iter().map(sources).sum::<usize>()) as u64;
             mesh.far_points += (targets * lists.m2p.row(b).len() + far.iter().map(sources).sum::<usize>()) as u64;
             if tree.is_leaf(b) {
@@ -129,17 +130,17 @@ impl Mesh {
 
     /// Adds up the counts of all ranks. All ranks call it together.
     pub fn add_up(&mut self, world: &World) -> Result<(), Error> {
-        let Edges { m2l, p2l, l2l, m2p, p2p, .. } = self.edges;
-        let mut all = [self.boxes, self.leaves, m2l, p2l, l2l, m2p, p2p].map(|count| count as u64).to_vec();
+        let Edges { m2l, p2l, l2l, l2p, m2p, p2p, .. } = self.edges;
+        let mut all = [self.boxes, self.leaves, m2l, p2l, l2l, l2p, m2p, p2p].map(|count| count as u64).to_vec();
         all.extend([self.near_pairs, self.far_points]);
         world.reduce(&mut all, |a, b| a + b)?;
         let mut deepest = [self.levels as u64];
         world.reduce(&mut deepest, u64::max)?;
         self.levels = deepest[0] as usize;
         [self.boxes, self.leaves] = [all[0] as usize, all[1] as usize];
-        let [m2l, p2l, l2l, m2p, p2p] = [2, 3, 4, 5, 6].map(|k| all[k] as usize);
-        self.edges = Edges { m2l, p2l, l2l, m2p, p2p, ..Edges::default() };
-        [self.near_pairs, self.far_points] = [all[7], all[8]];
+        let [m2l, p2l, l2l, l2p, m2p, p2p] = [2, 3, 4, 5, 6, 7].map(|k| all[k] as usize);
+        self.edges = Edges { m2l, p2l, l2l, l2p, m2p, p2p, ..Edges::default() };
+        [self.near_pairs, self.far_points] = [all[8], all[9]];
         Ok(())
     }
 

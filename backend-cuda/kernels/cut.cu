@@ -62,8 +62,7 @@ struct FarEdge {
   }
 };
 
-// Writes the sums over a warp of both numbers of each output to the entries of box b in `to`, whose order is that of
-// `far_sums`.
+// Sums `all` and `fewer` over a warp, for each output, and writes both sums of box b into `to`, in the order of `far_sums`.
 __device__ __forceinline__ void sums_to(double* to, u32 count, u32 b, u32 outputs, const double (&all)[OUTPUTS],
                                         const double (&fewer)[OUTPUTS]) {
 #pragma unroll

@@ -153,12 +153,13 @@ pub(super) const IN_DIRECT_SUMS: Operations = Operations {
     bessel: 400.0,
 };
 
-/// On a GPU, the part of the time of M2L that does not depend on how many of its operators a box uses. Harmonics are translated
-/// along one operator at a time for a tile of boxes, whether or not each of these boxes has such an edge. On a surface a box has
-/// 35 edges instead of 175, but the boxes of a tile together use most operators. Fitted to M2L of 2²⁴ points in a cube and on
-/// an ellipsoid, with U, V, W and X lists (`runs/2026-11-28-h200/stages.txt`).
+/// On a GPU, the share of M2L by harmonics in a full cube that grows with the number of boxes; the rest grows with the number of
+/// edges. A tile of boxes is translated along one operator after the other, also for boxes that have no edge along that operator.
+/// Example: with 2²⁴ points a box has 175 edges in a cube and 35 on an ellipsoid, but the boxes of a tile together use most
+/// operators there, too. Fitted to these two clouds, with U, V, W and X lists (`runs/2026-11-28-h200/stages.txt`).
 pub(super) const IDLE_IN_TILES: f64 = 0.45;
-/// As [`IDLE_IN_TILES`], for lattices, whose spectra are multiplied family by family: absent children are zeros.
+/// As [`IDLE_IN_TILES`], for lattices. Their spectra are multiplied for whole families (the 2ᵈ children of a box). A child that
+/// is not there is a spectrum of zeros, which takes as long.
 pub(super) const IDLE_IN_FAMILIES: f64 = 0.65;
 /// Mean points per leaf of a treecode by densities. An M2P group on a GPU has as many targets.
 pub(super) const TREECODE_LEAF: f64 = 64.0;

@@ -125,15 +125,16 @@ impl UnitCosts<'_> {
         [far, near].map(|x| 1e-9 * x)
     }
 
-    /// The number of M2L translations in a full cube or square that take as long as M2L of a tree. On a GPU, a part of M2L
-    /// takes as long as in a full cube with as many boxes, or for lattices with as many families of 2ᵈ boxes.
+    /// M2L of a tree, as the number of edges of a full cube (or square) that take as long. On cores this is the number of edges.
+    /// On a GPU it is (1 − idle) · edges + idle · (edges that as many boxes have in a full cube). For lattices the boxes are those
+    /// of whole families: absent children count.
     fn translations(&self, parts: &Parts, order: usize, mesh: &Mesh) -> f64 {
         let (edges, dim) = (mesh.edges.m2l as f64, parts.dim as i32);
         if !self.has_idle_operators || mesh.edges.m2l == 0 {
             return edges;
         }
-        // Boxes that receive.
-        let boxes = mesh.edges.l2l as f64;
+        // About the boxes that receive: those with an L2L edge, or in a tree of two levels the leaves.
+        let boxes = mesh.edges.l2l.max(mesh.edges.l2p) as f64;
         let (idle, boxes) = match parts.lattice(order) {
             Some(_) => {
                 let present = (mesh.boxes - 1) as f64 / mesh.boxes.saturating_sub(mesh.leaves).max(1) as f64;
@@ -194,7 +195,8 @@ impl Prices for UnitCosts<'_> {
         self.whole(self.price_of_fields(parts, order, mesh, points))
     }
 
-    /// With M2L by edges: what idle operators take does not add up over the parts of a tree.
+    /// Prices M2L by its edges alone. The time of idle operators depends on the leaves of the whole tree, so it does not add up over
+    /// parts.
     fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
         self.fields(parts, order, mesh, points, mesh.edges.m2l as f64).iter().sum()
     }
@@ -321,7 +323,7 @@ mod tests {
                 let ratio = 1e3 * (all - without) / milliseconds;
                 assert!((0.7..1.4).contains(&ratio), "{method:?} of order {order}, {m2l} edges: {ratio}");
                 assert!((0.85..1.15).contains(&(ratio / *of_volume.get_or_insert(ratio))), "{method:?}, {m2l} edges");
-                // Parts of a tree add up.
+                // Work in a part of a tree counts edges alone.
                 let work = device.work(&parts, order, &Mesh { edges: edges(m2l), ..Mesh::default() }, [0, 0]);
                 assert!((work / (1e-9 * device.far(&parts, order).m2l * m2l as f64) - 1.0).abs() < 1e-9, "{work}");
                 let [all, without] = price(&cores);

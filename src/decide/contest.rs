@@ -103,12 +103,13 @@ impl Waiting {
         self.pause.is_some_and(Pause::gives_up)
     }
 
-    /// Whether others let it go first: it is untried, and no treecode, which has the expansion of another candidate.
+    /// Whether another candidate may wait for this one: this one is untried, and not a treecode. Treecodes do not count, because
+    /// each has the expansion of another candidate.
     fn may_go_first(&self) -> bool {
         self.pause.is_none() && self.candidate.method != Method::Treecode
     }
 
-    /// Lowers its forecast to a price, if there is one.
+    /// Takes `price` as the forecast if it is lower.
     fn lower(&mut self, price: Option<f64>) {
         self.candidate.seconds = self.candidate.seconds.min(price.unwrap_or(f64::INFINITY));
     }
@@ -221,8 +222,8 @@ impl<F: Field> Contest<'_, F> {
                 self.keep_better(tried);
             }
             Ok(Ended::Lost) => self.outbid_by_direct |= rivals.direct.is_some(),
-            Ok(Ended::Paused { order, seconds, rivals, pause }) => {
-                for (waiting, price) in self.waiting.iter_mut().filter(|w| w.may_go_first()).zip(rivals) {
+            Ok(Ended::Paused { order, seconds, rival_prices, pause }) => {
+                for (waiting, price) in self.waiting.iter_mut().filter(|w| w.may_go_first()).zip(rival_prices) {
                     waiting.lower(price);
                 }
                 let candidate = Candidate { seconds, ..self.field.at(&candidate, order as f64) };

@@ -18,8 +18,8 @@ pub(super) trait Field {
     /// levels of the tree; `None` stands for that of points that fill a cube evenly. If the caller has given the order,
     /// nothing is measured, and the result is 0.
     fn measurement(&self, candidate: &Candidate, order: usize, evaluation: f64, levels: Option<usize>) -> f64;
-    /// Seconds of an evaluation of a candidate on boxes like those of another one, which was tried; `None` if its boxes follow
-    /// other rules.
+    /// Forecast seconds of an evaluation of a candidate, from counts of the boxes of a candidate that was tried; `None` if the
+    /// candidate would not have such boxes, or has other lists.
     fn on_boxes(&self, _candidate: &Candidate, _of: &Decided<Self>) -> Option<f64>
     where
         Self: Sized,
@@ -46,8 +46,9 @@ pub(super) trait Attempt {
     /// Seconds of an evaluation at an order, from the counts of boxes and edges, and the number of levels of the boxes. The
     /// order may lie between two orders.
     fn counted(&mut self, order: f64) -> Result<(f64, usize), Error>;
-    /// Seconds of an evaluation of each of some candidates at its guess, on boxes like these with the lists of an `order` that
-    /// was measured; `None` if its boxes follow other rules.
+    /// Forecast seconds of an evaluation of each candidate in `of`, at the candidate's guess. They rest on counts of the boxes of
+    /// this attempt, with the lists of `order`, which was measured. A candidate without such boxes, or with other lists, has
+    /// `None`.
     fn prices(&mut self, of: &[&Candidate], order: usize) -> Result<Vec<Option<f64>>, Error>;
     /// Mean points per leaf of the boxes.
     fn occupancy(&self) -> f64;

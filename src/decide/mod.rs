@@ -7,8 +7,8 @@
 //!   measured at a further order, only while that [pays](order::Rivals::outbid): its evaluation and a quarter of its
 //!   measurements together must cost less than each known way. Known ways are the best candidate so far, and direct
 //!   summation where it can take the place of the candidate. There, all searches together cost at most four direct sums.
-//!   Prices are forecasts. Prices of evaluations count boxes and edges as soon as there is a best candidate, and for a
-//!   candidate whose first order has failed.
+//!   At first, prices of evaluations assume points that fill a cube. They count boxes and edges once there is a best
+//!   candidate, or once an order of the candidate has failed while something else may serve.
 //! - On a GPU, candidates that want leaves of nearly the same size share a tree. If their lists are the same, they also
 //!   share the sample on which errors are measured.
 //! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other

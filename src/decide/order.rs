@@ -22,12 +22,13 @@ pub(super) enum Ended<D> {
     Found(Tried<D>),
     /// Counted boxes and edges show that a known way costs less.
     Lost,
-    /// Another candidate should be tried first. This candidate continues with an order, whose evaluation takes so many
-    /// seconds. `rivals` are prices of [`Rivals::fast`] on its boxes, if these are known.
+    /// Another candidate should be tried first. If this candidate is tried again, it has the forecast of `order`, which takes
+    /// `seconds`. `rival_prices` are the prices of [`Rivals::fast`], in the same sequence, on the boxes of this candidate; empty if
+    /// they were not asked for.
     Paused {
         order: usize,
         seconds: f64,
-        rivals: Vec<Option<f64>>,
+        rival_prices: Vec<Option<f64>>,
         pause: Pause,
     },
     /// One value of the attributes of sources in far fields is not enough at the last order that was measured. So many
@@ -61,7 +62,8 @@ impl Pause {
 /// What else can compute the sum, while a candidate is tried.
 #[derive(Clone, Default)]
 pub(super) struct Rivals {
-    /// Fast candidates that are untried.
+    /// Fast candidates, not treecodes, that are still untried. Empty if this candidate has waited before, or without a requested
+    /// tolerance.
     pub fast: Vec<Candidate>,
     /// Seconds of direct summation, if it can take the place of the candidate.
     pub direct: Option<f64>,
@@ -120,7 +122,7 @@ pub(super) fn search<F: Field>(
                 Climbed::Stalled(_) if !rivals.any() => order_of_least_error(candidate, &mut attempt)?,
                 Climbed::Stalled(least) => {
                     let (order, seconds) = (candidate.first(), candidate.seconds);
-                    return Ok(Ended::Paused { order, seconds, rivals: Vec::new(), pause: Pause::Stalled(least) });
+                    return Ok(Ended::Paused { order, seconds, rival_prices: vec![], pause: Pause::Stalled(least) });
                 }
                 Climbed::Halted(ended) => return Ok(ended),
             }
@@ -166,8 +168,8 @@ fn climb<F: Field>(
             // Forecasts assume points that fill a cube. Boxes on which an error was measured tell more.
             let next = field.at(candidate, order as f64);
             let all: Vec<&Candidate> = [&next].into_iter().chain(&rivals.fast).collect();
-            let mut of_rivals = attempt.prices(&all, last.0)?;
-            let own = of_rivals.remove(0);
+            let mut rival_prices = attempt.prices(&all, last.0)?;
+            let own = rival_prices.remove(0);
             let is_behind = |(rival, price): (&Candidate, &Option<f64>)| match (own, *price) {
                 (Some(own), Some(price)) => own > MIN_RATIO_TO_WAIT * price,
                 _ => next.seconds > MIN_RATIO_TO_WAIT * rival.seconds,
@@ -175,12 +177,12 @@ fn climb<F: Field>(
             seconds = own.unwrap_or(seconds);
             let orders = measured.iter().map(|m| m.0).chain([order]);
             let measuring = orders.map(|order| field.measurement(candidate, order, seconds, levels)).sum();
-            let pause = match rivals.fast.iter().zip(&of_rivals).any(is_behind) {
+            let pause = match rivals.fast.iter().zip(&rival_prices).any(is_behind) {
                 true => Some(Pause::Behind(last)),
                 false => rivals.outbid(seconds, measuring).then_some(Pause::Outbid),
             };
             if let Some(pause) = pause {
-                return Ok(Climbed::Halted(Ended::Paused { order, seconds, rivals: of_rivals, pause }));
+                return Ok(Climbed::Halted(Ended::Paused { order, seconds, rival_prices, pause }));
             }
         }
         let differs = |wanted: &f64| {

@@ -199,9 +199,9 @@ fn line() -> impl Strategy<Value = Line> {
     )
 }
 
-/// Points on a surface, where boxes have few edges: evaluations take half of their forecasts. A candidate that needs more
-/// orders than expected waits for a rival that is cheaper on its boxes, and the rival is tried next. It does not wait for one that
-/// is cheaper by its forecast alone.
+/// On a surface boxes have few edges, so prices on counted boxes are below forecasts. A candidate that needs a higher order than
+/// expected waits for a rival that is cheaper on its boxes, and the rival is tried next. It does not wait for one that is cheaper by
+/// its forecast alone.
 #[test]
 fn a_candidate_waits_for_one_that_is_cheaper_on_its_boxes() {
     let tolerance = 1e-4;
@@ -212,7 +212,7 @@ fn a_candidate_waits_for_one_that_is_cheaper_on_its_boxes() {
         // The third costs so much that it is never tried.
         let lines: Vec<Line> = [1.0, 1.1, 90.0].into_iter().zip(counted).map(line).collect();
         let methods: Vec<Method> = fast.iter().map(|c| c.method).collect();
-        // Prices at their first orders, in the sequence of the lines.
+        // Scaled so that 1.0, 1.1 and 90 are the forecasts at the first orders.
         let scaled = fast.into_iter().zip(lines).map(|(c, line)| {
             let first = line.forecast(c.first());
             (c, Line { seconds: line.seconds * line.seconds / first, ..line })
@@ -223,9 +223,9 @@ fn a_candidate_waits_for_one_that_is_cheaper_on_its_boxes() {
         let place = |method: Method| methods.iter().position(|m| *m == method).unwrap();
         measured.into_iter().map(|(method, _)| place(method)).collect::<Vec<usize>>()
     };
-    // The same share of all forecasts is left: the rival goes second.
+    // All prices are half of their forecasts, so the rival is cheaper on the boxes, too, and is tried second.
     assert_eq!(of([0.5, 0.5, 0.5])[..2], [0, 1]);
-    // The first candidate is much cheaper on these boxes than its forecast says.
+    // Only the first candidate is cheaper than its forecast, so it is measured again.
     assert_eq!(of([0.3, 1.0, 1.0])[..2], [0, 0]);
 }
 

@@ -5,8 +5,8 @@ use crate::ranks::piece;
 use crate::{both, strengths};
 use fmm::ranks::{Event, Recorded, World, threads, threads_within};
 use fmm::{
-    Description, Error, Fmm, Gravity, Laplace, LaplaceDipole, Method, Plan, Precision, ProbeReport, Stokes, Targets,
-    Yukawa,
+    Cuda, Description, Error, Fmm, Gravity, Laplace, LaplaceDipole, Method, Plan, Precision, ProbeReport, Stokes,
+    Targets, Yukawa,
 };
 use fmm_traits::testkit::clouds::CloudKind;
 use std::sync::Arc;
@@ -117,6 +117,36 @@ fn combinations(n: usize, every: usize, ranks: &[&[usize]]) {
 #[test]
 fn a_choice_is_that_of_one_rank() {
     combinations(8000, 11, &[&[2, 5], &[3], &[8]]);
+}
+
+/// On GPUs ranks have the tree of all, and cut it: methods, orders, leaves, measurements and sums are those of one rank.
+#[test]
+#[ignore = "needs a GPU"]
+fn gpu_choices_and_sums_are_those_of_one_rank() {
+    let n = 200_000;
+    for (kind, precision, tolerance) in [
+        (CloudKind::Uniform, Precision::F32, 1e-3),
+        (CloudKind::Ellipsoid, Precision::F32, 1e-3),
+        (CloudKind::Ellipsoid, Precision::F64, 1e-6),
+    ] {
+        let (points, q) = (kind.points(n, 7), strengths(n, 8));
+        let builder =
+            Fmm::new(Laplace).outputs(both()).tolerance(tolerance).precision(precision).backend(Cuda::default());
+        same_choice(kind.name(), &builder, &points, &[], To::Sources, &[2, 3]);
+        let sums = |builder: &Fmm, points: &[f64], q: &[f64]| {
+            let sums = builder.plan(points, Targets::Sources)?.apply(q)?;
+            Ok::<_, Error>((sums.potential, sums.gradient))
+        };
+        let one = sums(&builder, &points, &q).unwrap();
+        let shares = [1; 3];
+        let parts = threads_within(Duration::from_secs(100), 3, |world: World| {
+            let r = world.rank();
+            sums(&builder.clone().ranks(&world), piece(&points, 3, &shares, r), piece(&q, 1, &shares, r))
+        });
+        let parts: Vec<_> = parts.into_iter().map(|part| part.unwrap().unwrap()).collect();
+        assert!(parts.iter().flat_map(|part| &part.0).eq(&one.0), "{}: potentials", kind.name());
+        assert!(parts.iter().flat_map(|part| &part.1).eq(&one.1), "{}: gradients", kind.name());
+    }
 }
 
 /// All combinations, on all numbers of ranks: minutes.

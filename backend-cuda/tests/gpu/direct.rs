@@ -272,7 +272,7 @@ fn shapes(device: &Device) {
     }
 }
 
-/// Sets of strengths of 3 MB, more than are sent together; sets of 18 MB, each more than is sent together; and none.
+/// Seven sets of 3 MB, of which five are sent together; two sets of 18 MB, each too large to be sent with another; no set.
 fn sets(device: &Device) {
     for (n, count) in [(400_000, 7), (2_300_000, 2), (100, 0)] {
         let sources = CloudKind::Uniform.points(n, 10);

@@ -137,8 +137,8 @@ impl UnitCosts<'_> {
         let boxes = mesh.edges.l2l.max(mesh.edges.l2p) as f64;
         let (idle, boxes) = match parts.lattice(order) {
             Some(_) => {
-                let present = (mesh.boxes - 1) as f64 / mesh.boxes.saturating_sub(mesh.leaves).max(1) as f64;
-                (IDLE_IN_FAMILIES, boxes * 2f64.powi(dim) / present)
+                let (families, children) = (mesh.boxes.saturating_sub(mesh.leaves), mesh.boxes.saturating_sub(1));
+                (IDLE_IN_FAMILIES, boxes * 2f64.powi(dim) * families.max(1) as f64 / children.max(1) as f64)
             }
             None => (IDLE_IN_TILES, boxes),
         };
@@ -229,9 +229,11 @@ mod tests {
     use crate::mesh::Edges;
     use crate::parts::parts;
     use crate::request::Method;
+    use crate::request::Method::{EquivalentDensities, SphericalHarmonics};
     use crate::variant::Variant;
     use fmm_families::AnyFamily;
     use fmm_kernels::Laplace;
+    use fmm_traits::Precision::{F32, F64};
     use fmm_traits::{Outputs, Precision};
 
     /// Leaves counted in trees of 2¹⁸ and 2²⁴ uniform points, of 2²⁰ points in the plane, and by the rule in small cubes.
@@ -250,85 +252,51 @@ mod tests {
         assert_eq!(near_leaves(0.5, 3, 1.0), 1.0);
     }
 
-    /// M2L of 2²⁴ points, measured on a GPU in three clouds: in a cube, on an ellipsoid, and of Plummer. Boxes, leaves, edges and
-    /// milliseconds are from `runs/2026-11-28-h200/stages.txt`.
+    /// M2L of 2²⁴ points, measured on one NVIDIA H200 (`runs/2026-11-28-h200/stages.txt`): method, precision and order; boxes, leaves
+    /// and edges; milliseconds. The three rows of a method are a cube, an ellipsoid and Plummer's sphere.
+    const MEASURED_M2L: [(Method, Precision, usize, [usize; 3], f64); 15] = [
+        (SphericalHarmonics, F32, 6, [585_169, 512_007, 103_852_834], 8.05),
+        (SphericalHarmonics, F32, 6, [872_573, 690_058, 30_524_078], 7.12),
+        (SphericalHarmonics, F32, 6, [1_058_431, 926_120, 180_897_632], 14.35),
+        (SphericalHarmonics, F32, 9, [299_594, 262_144, 52_337_880], 9.97),
+        (SphericalHarmonics, F32, 9, [534_175, 424_008, 18_803_320], 11.17),
+        (SphericalHarmonics, F32, 9, [647_178, 566_280, 111_209_232], 21.29),
+        (SphericalHarmonics, F64, 16, [111_483, 97_336, 18_820_384], 71.39),
+        (SphericalHarmonics, F64, 16, [238_092, 190_172, 8_332_398], 78.07),
+        (SphericalHarmonics, F64, 16, [271_708, 237_741, 46_181_254], 185.88),
+        (EquivalentDensities, F32, 6, [299_594, 262_144, 52_337_880], 10.73),
+        (EquivalentDensities, F32, 6, [468_303, 372_411, 16_506_006], 22.29),
+        (EquivalentDensities, F32, 6, [564_385, 493_836, 96_985_282], 20.38),
+        (EquivalentDensities, F64, 9, [160_797, 140_608, 27_555_046], 27.74),
+        (EquivalentDensities, F64, 9, [320_889, 255_781, 11_222_526], 74.42),
+        (EquivalentDensities, F64, 9, [375_035, 328_154, 64_194_648], 66.75),
+    ];
+
     #[test]
     fn m2l_costs_what_it_takes_in_volumes_and_on_surfaces() {
-        use Method::{EquivalentDensities, SphericalHarmonics};
         let (model, outputs) = (CostModel::default(), Outputs::POTENTIAL | Outputs::GRADIENT);
         let facts = AnyFamily::from(Laplace).facts(outputs).unwrap();
-        let of = |method| parts(&Variant::default(), method, 3, &facts.harmonic).unwrap();
         let cores = model.of("laplace", Precision::F32, outputs, &facts);
-        for (precision, method, order, clouds) in [
-            (
-                Precision::F32,
-                SphericalHarmonics,
-                6,
-                [
-                    (585_169, 512_007, 103_852_834, 8.05),
-                    (872_573, 690_058, 30_524_078, 7.12),
-                    (1_058_431, 926_120, 180_897_632, 14.35),
-                ],
-            ),
-            (
-                Precision::F32,
-                SphericalHarmonics,
-                9,
-                [
-                    (299_594, 262_144, 52_337_880, 9.97),
-                    (534_175, 424_008, 18_803_320, 11.17),
-                    (647_178, 566_280, 111_209_232, 21.29),
-                ],
-            ),
-            (
-                Precision::F64,
-                SphericalHarmonics,
-                16,
-                [
-                    (111_483, 97_336, 18_820_384, 71.39),
-                    (238_092, 190_172, 8_332_398, 78.07),
-                    (271_708, 237_741, 46_181_254, 185.88),
-                ],
-            ),
-            (
-                Precision::F32,
-                EquivalentDensities,
-                6,
-                [
-                    (299_594, 262_144, 52_337_880, 10.73),
-                    (468_303, 372_411, 16_506_006, 22.29),
-                    (564_385, 493_836, 96_985_282, 20.38),
-                ],
-            ),
-            (
-                Precision::F64,
-                EquivalentDensities,
-                9,
-                [
-                    (160_797, 140_608, 27_555_046, 27.74),
-                    (320_889, 255_781, 11_222_526, 74.42),
-                    (375_035, 328_154, 64_194_648, 66.75),
-                ],
-            ),
-        ] {
-            let device = model.on_device(None, ("laplace", precision, outputs), &facts);
-            let parts = of(method);
-            let mut of_volume = None;
-            for (boxes, leaves, m2l, milliseconds) in clouds {
+        for clouds in MEASURED_M2L.as_chunks::<3>().0 {
+            let mut in_a_cube = None;
+            for &(method, precision, order, [boxes, leaves, m2l], milliseconds) in clouds {
+                let device = model.on_device(None, ("laplace", precision, outputs), &facts);
+                let parts = parts(&Variant::default(), method, 3, &facts.harmonic).unwrap();
                 let edges = |m2l| Edges { m2l, l2l: boxes - 1, ..Edges::default() };
                 let mesh = |m2l| Mesh { boxes, leaves, edges: edges(m2l), ..Mesh::default() };
-                let price =
-                    |costs: &UnitCosts| [m2l, 0].map(|m2l| costs.price_of_fields(&parts, order, &mesh(m2l), [0, 0])[0]);
-                let [all, without] = price(&device);
-                let ratio = 1e3 * (all - without) / milliseconds;
+                let price = |costs: &UnitCosts| {
+                    let [all, without] =
+                        [m2l, 0].map(|m2l| costs.price_of_fields(&parts, order, &mesh(m2l), [0, 0])[0]);
+                    all - without
+                };
+                let by_edges = |costs: &UnitCosts| 1e-9 * costs.far(&parts, order).m2l * m2l as f64;
+                let ratio = 1e3 * price(&device) / milliseconds;
                 assert!((0.7..1.4).contains(&ratio), "{method:?} of order {order}, {m2l} edges: {ratio}");
-                assert!((0.85..1.15).contains(&(ratio / *of_volume.get_or_insert(ratio))), "{method:?}, {m2l} edges");
+                assert!((0.85..1.15).contains(&(ratio / *in_a_cube.get_or_insert(ratio))), "{method:?}, {m2l} edges");
                 // Work in a part of a tree counts edges alone.
                 let work = device.work(&parts, order, &Mesh { edges: edges(m2l), ..Mesh::default() }, [0, 0]);
-                assert!((work / (1e-9 * device.far(&parts, order).m2l * m2l as f64) - 1.0).abs() < 1e-9, "{work}");
-                let [all, without] = price(&cores);
-                let expected = 1e-9 * cores.far(&parts, order).m2l * m2l as f64;
-                assert!(((all - without) / expected - 1.0).abs() < 1e-9, "on cores every edge costs the same");
+                assert!((work / by_edges(&device) - 1.0).abs() < 1e-9, "{work}");
+                assert!((price(&cores) / by_edges(&cores) - 1.0).abs() < 1e-9, "on cores every edge costs the same");
             }
         }
     }

@@ -92,6 +92,7 @@ EMULATED_FUNCTION(cos)
 EMULATED_FUNCTION(erf)
 EMULATED_FUNCTION(fabs)
 EMULATED_FUNCTION(floor)
+EMULATED_FUNCTION(ceil)
 #undef EMULATED_FUNCTION
 inline int abs(int x) { return x < 0 ? -x : x; }
 inline float abs(float x) { return __builtin_fabsf(x); }

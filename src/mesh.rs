@@ -1,6 +1,7 @@
 //! Counts of boxes and edges, and seconds of planning: plain data.
 
-use crate::probe::sampled::{End, HALF_CORNER_POWER, corner_sums};
+use crate::probe::on_host::corner_sums;
+use crate::probe::sampled::{End, HALF_CORNER_POWER};
 use fmm_dist::World;
 use fmm_traits::{Error, Hierarchy, Lists, Tree};
 use serde::Serialize;

@@ -42,10 +42,6 @@ extern "C" __global__ void with_edges(u32 count, const u64* a, const u64* b, con
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) flags[i] = a[i] < a[i + 1] || b[i] < b[i + 1] || c[i] < c[i + 1];
 }
-extern "C" __global__ void list_boxes(u32 count, const u64* starts, u32* boxes) {
-  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count && starts[i] < starts[i + 1]) boxes[starts[i]] = i;
-}
 
 // Flags of the boxes that are sources of edges (`flags` must be zeros before); then for each edge the number of flagged
 // boxes before its source. starts: prefix sums of the flags.

@@ -50,6 +50,12 @@ extern "C" __global__ void scan_finish(COLUMNS, u64 n, const u64* sums) {
   }
 }
 
+// The numbers of the items with a flag; starts: the prefix sums of the flags.
+extern "C" __global__ void list_flagged(u32 count, const u64* starts, u32* items) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count && starts[i] < starts[i + 1]) items[starts[i]] = i;
+}
+
 // out[i]: the number at address at[i].
 extern "C" __global__ void fetch(const u64* const* at, u32 count, u64* out) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;

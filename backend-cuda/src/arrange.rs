@@ -259,7 +259,6 @@ impl Arranger<'_> {
     pub fn listed<const K: usize>(&self, flags: &[Buffer<u32>; K]) -> Result<[(Items, Buffer<u64>); K], Error> {
         let (device, n, levels) = (self.device(), self.tree.len(), &self.tree.level_start);
         let starts: [Buffer<u64>; K] = each(|_| device.alloc(n + 1, "boxes"))?;
-        let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
         self.primitives.scan::<K>(std::array::from_fn(|k| (&flags[k], &starts[k])), n)?;
         let at: Vec<_> = starts.iter().flat_map(|starts| levels.iter().map(move |&b| (starts, b as usize))).collect();
         let level_starts = device.entries(&at, "boxes")?;
@@ -267,9 +266,7 @@ impl Arranger<'_> {
         each(|_| {
             let (level_start, starts) = rows.next().expect("a row for each array");
             let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
-            let args = [count, (&starts).into(), (&boxes).into()];
-            // SAFETY: as above; `boxes` has room for all flagged boxes.
-            unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
+            self.primitives.list_flagged(&starts, n, &boxes)?;
             Ok((Items { boxes, level_start: level_start.to_vec() }, starts))
         })
     }

@@ -1,21 +1,17 @@
 //! What the probe of a plan reads of a tree and lists in device memory, and the small problem that it cuts out:
-//! `kernels/cut.cu`. Neither the points nor the lists are copied to the host. Octrees and pyramids go the same way.
+//! `kernels/cut.cu`. The draws of a sample and the small problem have modules of their own, `draw` and `thin`. Boxes,
+//! points and lists stay on the device. Octrees and pyramids go the same way.
 
 use crate::device::{Arg, Buffer, ByItem, Device, Functions, MAX_WALKING_BLOCKS, blocks};
-use crate::lists::{DeviceEdges, DeviceLists, each, filled};
-use crate::placed::Placed;
-use crate::plane::{DevicePyramid, LEAST_SCALE, points_of};
+use crate::draw::Numbers;
+use crate::lists::{DeviceEdges, DeviceLists};
+use crate::plane::{DevicePyramid, LEAST_SCALE};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
-use crate::programs;
+use crate::programs::{self, Named};
 use crate::tree::{DevicePoints, DeviceTree};
-use adaptive2d::Pyramid;
-use adaptive2d::connect::completed;
-use fmm_traits::tree::{NONE, Tree};
-use fmm_traits::{Error, Lists, Points};
-use fmm_tree::{DISTANCES, Incoming, Thinned, thin_boxes};
-use std::sync::Arc;
-use std::time::Instant;
+use fmm_traits::{Error, Points};
+use fmm_tree::{DISTANCES, Incoming};
 
 /// Threads per block.
 const BLOCK: u32 = 128;
@@ -28,19 +24,33 @@ const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 
 /// A tree of either kind with its lists, from which a small problem can be cut out.
 pub struct Cut<'a> {
-    device: &'a Device,
+    pub(crate) device: &'a Device,
     /// The tree as kernels see it.
-    tree: Buffer<u64>,
+    pub(crate) tree: Buffer<u64>,
     /// Number of boxes.
-    boxes: usize,
-    sources: &'a DevicePoints,
-    targets: &'a DevicePoints,
+    pub(crate) boxes: usize,
+    /// Number of levels.
+    pub(crate) levels: usize,
+    /// Side of the root.
+    root_side: f64,
+    pub(crate) sources: &'a DevicePoints,
+    pub(crate) targets: &'a DevicePoints,
     /// M2L, P2L, M2P and P2P.
-    edges: [&'a DeviceEdges; 4],
-    /// All lists of an octree.
-    lists: Option<&'a DeviceLists>,
-    kernels: ByItem,
-    primitives: Primitives,
+    pub(crate) edges: [&'a DeviceEdges; 4],
+    /// An octree with all its lists.
+    pub(crate) octree: Option<(&'a DeviceTree, &'a DeviceLists)>,
+    pub(crate) kernels: ByItem,
+    /// The program of draws.
+    pub(crate) draws: Named,
+    pub(crate) primitives: Primitives,
+}
+
+/// An error for a box beyond `boxes`.
+pub(crate) fn within_boxes(boxes: usize, of: &[u32]) -> Result<(), Error> {
+    match of.iter().find(|&&b| b as usize >= boxes) {
+        Some(&found) => Err(Error::TooMany { what: "box", found: found as usize, limit: boxes - 1 }),
+        None => Ok(()),
+    }
 }
 
 /// An error for a position beyond the points.
@@ -57,8 +67,9 @@ impl<'a> Cut<'a> {
         let (device, edges) = (&tree.device, [&lists.m2l, &lists.p2l, &lists.m2p, &lists.p2p]);
         let functions = device.fixed("cut", programs::cut)?;
         let (described, points) = (tree.described()?, [&*tree.sources, &*tree.targets]);
-        let cut = Cut::of(device, functions, described, tree.len(), points, edges)?;
-        Ok(Cut { lists: Some(lists), ..cut })
+        let shape = (tree.len(), tree.level_start.len() - 1, tree.side);
+        let cut = Cut::of(device, (functions, ("draw", programs::draw)), described, shape, points, edges)?;
+        Ok(Cut { octree: Some((tree, lists)), ..cut })
     }
 
     /// For a pyramid with M2L, P2L, M2P and P2P edges.
@@ -66,19 +77,22 @@ impl<'a> Cut<'a> {
         let device = &pyramid.device;
         let functions = device.fixed("cut of a pyramid", programs::cut_of_pyramid)?;
         let (described, points) = (pyramid.described(LEAST_SCALE)?, [&*pyramid.sources, &*pyramid.targets]);
-        Cut::of(device, functions, described, pyramid.len(), points, edges)
+        let draws: Named = ("draw of a pyramid", programs::draw_of_pyramid);
+        let shape = (pyramid.len(), pyramid.depth + 1, pyramid.root_side());
+        Cut::of(device, (functions, draws), described, shape, points, edges)
     }
 
     fn of(
         device: &'a Device,
-        functions: Functions,
+        (functions, draws): (Functions, Named),
         tree: Buffer<u64>,
-        boxes: usize,
+        (boxes, levels, root_side): (usize, usize, f64),
         [sources, targets]: [&'a DevicePoints; 2],
         edges: [&'a DeviceEdges; 4],
     ) -> Result<Self, Error> {
         let (kernels, primitives) = (ByItem::new(device, functions, BLOCK), Primitives::new(device)?);
-        Ok(Cut { device, tree, boxes, sources, targets, edges, lists: None, kernels, primitives })
+        let octree = None;
+        Ok(Cut { device, tree, boxes, levels, root_side, sources, targets, edges, octree, kernels, draws, primitives })
     }
 
     /// A summary of the edges into each box, as `fmm_tree::incoming` makes it.
@@ -86,6 +100,12 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// Errors of the device.
     pub fn incoming(&self) -> Result<Vec<Incoming>, Error> {
+        let brief = self.device.download(&self.incoming_there()?, "incoming edges")?;
+        Ok(brief.into_iter().map(Incoming::of_code).collect())
+    }
+
+    /// The codes of [`incoming`](Cut::incoming), on the device.
+    pub(crate) fn incoming_there(&self) -> Result<Buffer<u32>, Error> {
         let (device, n) = (self.device, self.boxes);
         let brief: Buffer<u32> = device.alloc(n, "incoming edges")?;
         let starts = self.edges.map(|e| Arg::from(&e.starts));
@@ -101,7 +121,7 @@ impl<'a> Cut<'a> {
         ];
         // SAFETY: arguments as in cut.cu; all arrays have an entry for each box.
         unsafe { self.kernels.warps("incoming", n, &args)? };
-        Ok(device.download(&brief, "incoming edges")?.into_iter().map(Incoming::of_code).collect())
+        Ok(brief)
     }
 
     /// A factor for each box, whose mean over all targets is 1: one half is the same for all boxes, the other half is made up
@@ -111,7 +131,7 @@ impl<'a> Cut<'a> {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
+    pub fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Numbers>, Error> {
         let (device, n) = (self.device, self.boxes);
         if weights.is_empty() {
             return Ok(None);
@@ -133,7 +153,7 @@ impl<'a> Cut<'a> {
             // SAFETY: arguments as in cut.cu; the two arrays of an output lie one behind the other.
             unsafe { self.kernels.threads("far_factors", n, &args)? };
         }
-        device.download(&factors, "factors of boxes").map(Some)
+        Ok(Some(Numbers(factors)))
     }
 
     /// The sums of some arrays with one number for each box.
@@ -146,6 +166,21 @@ impl<'a> Cut<'a> {
         }
         let parts = self.device.download(&parts, "parts of sums")?;
         Ok(parts.chunks_exact(PARTS_OF_A_SUM).map(|parts| parts.iter().sum()).collect())
+    }
+
+    /// Numbers of sources and targets.
+    pub fn counts(&self) -> [usize; 2] {
+        [self.sources.len(), self.targets.len()]
+    }
+
+    /// Whether targets are the sources.
+    pub fn same_points(&self) -> bool {
+        std::ptr::eq(self.sources, self.targets)
+    }
+
+    /// The side of the root.
+    pub fn root_side(&self) -> f64 {
+        self.root_side
     }
 
     /// The numbers of `fmm_tree::far_squares` for at most [`OUTPUTS`] arrays of weights, each times the number of targets of
@@ -192,31 +227,16 @@ impl<'a> Cut<'a> {
         Ok(squares)
     }
 
-    /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the
-    /// leaf in sides of the leaf; 0 for other boxes.
+    /// For each leaf the sum over its sources, or over its targets, of ρ^(2·`half_power`), where ρ is the distance from the
+    /// centre of the leaf in sides of the leaf, 0 for other boxes; and the sum over all leaves.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.device.download(&self.sums_of_corners(self.targets, false, half_power)?, "sums over leaves")
-    }
-
-    /// As [`corner_sums`](Cut::corner_sums), over the sources of each leaf.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn corner_sums_of_sources(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.device.download(&self.sums_of_corners(self.sources, true, half_power)?, "sums over leaves")
-    }
-
-    /// The mean over all targets: the sum of [`corner_sums`](Cut::corner_sums) divided by the number of targets; 0 without
-    /// targets.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn corner_mean(&self, half_power: u32) -> Result<f64, Error> {
-        let sums = self.sums_of_corners(self.targets, false, half_power)?;
-        Ok(self.sums(&[(&sums).into()])?[0] / self.targets.len().max(1) as f64)
+    pub fn corner_sums(&self, of_sources: bool, half_power: u32) -> Result<(Numbers, f64), Error> {
+        let points = if of_sources { self.sources } else { self.targets };
+        let sums = self.sums_of_corners(points, of_sources, half_power)?;
+        let all = self.sums(&[(&sums).into()])?[0];
+        Ok((Numbers(sums), all))
     }
 
     fn sums_of_corners(&self, points: &DevicePoints, of_sources: bool, half_power: u32) -> Result<Buffer<f64>, Error> {
@@ -234,37 +254,6 @@ impl<'a> Cut<'a> {
         // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the points of their kind.
         unsafe { self.kernels.warps("corner_sums", self.boxes, &args)? };
         Ok(sums)
-    }
-
-    /// The boxes in the P2P rows of some boxes.
-    ///
-    /// # Errors
-    /// [`Error::TooMany`] for a box beyond those of the tree, and errors of the device.
-    pub fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.boxes_in([self.edges[3]], of)
-    }
-
-    /// The boxes in the M2L, M2P and P2L rows of some boxes.
-    ///
-    /// # Errors
-    /// As [`near_rows`](Cut::near_rows).
-    pub fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        let [m2l, p2l, m2p, _] = self.edges;
-        self.boxes_in([m2l, m2p, p2l], of)
-    }
-
-    /// The boxes in the rows of some boxes.
-    fn boxes_in<const K: usize>(&self, edges: [&DeviceEdges; K], of: &[u32]) -> Result<Vec<u32>, Error> {
-        if let Some(&found) = of.iter().find(|&&b| b as usize >= self.boxes) {
-            return Err(Error::TooMany { what: "box", found: found as usize, limit: self.boxes - 1 });
-        }
-        let kept = self.device.upload(of, "boxes")?;
-        let all = self.primitives.iota(self.boxes, "boxes")?;
-        let mut boxes = Vec::new();
-        for rows in self.rows(&kept, edges.map(|e| (e, &all, &all)))? {
-            boxes.extend(self.device.download(&rows.sources, "edges")?);
-        }
-        Ok(boxes)
     }
 
     /// The sources at some positions, as arrays of x, y and z.
@@ -331,7 +320,7 @@ impl<'a> Cut<'a> {
     ///
     /// # Errors
     /// [`Error::TooMany`] for a position beyond the points, and errors of the device.
-    fn points(&self, of: &DevicePoints, positions: &[u32]) -> Result<DevicePoints, Error> {
+    pub(crate) fn points(&self, of: &DevicePoints, positions: &[u32]) -> Result<DevicePoints, Error> {
         within(of, positions)?;
         let (device, n) = (self.device, positions.len());
         let at = device.upload(positions, "positions")?;
@@ -357,115 +346,5 @@ impl<'a> Cut<'a> {
         // SAFETY: arguments as in cut.cu; there is one row per box of the tree.
         unsafe { self.device.launch(&self.kernels.functions, "near_pairs", grid, BLOCK, &args)? };
         Ok(pairs)
-    }
-
-    /// A small problem: a part of the sources and targets of an octree with its lists, as `fmm_tree::thin` makes them. The
-    /// small lists serve any settings. `boxes` is a copy of the boxes of the octree, and the positions ascend.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a pyramid, [`Error::Shape`] if `boxes` are not those of this tree, and errors of the
-    /// device.
-    pub fn thin(&self, boxes: &Tree, [sources, targets]: [&[u32]; 2]) -> Result<Placed, Error> {
-        let (device, start) = (self.device, Instant::now());
-        self.has(boxes.len())?;
-        let Some(l) = self.lists else {
-            let reason = "it is cut by another function".to_string();
-            return Err(Error::Unsupported { operation: "a part of a pyramid", reason });
-        };
-        let Thinned { tree, kept } = thin_boxes(boxes, sources, targets);
-        let points = [(self.sources, sources), (self.targets, targets)];
-        let [s, t] = points.map(|(of, positions)| self.points(of, positions).map(Arc::new));
-        let small = DeviceTree::with_points(device, &tree, s?, t?)?;
-        let kept = device.upload(&kept, "boxes")?;
-        let (s, t) = (self.numbers(&kept, &small.boxes.source_range)?, self.numbers(&kept, &small.boxes.target_range)?);
-        let [p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p] = self.rows(
-            &kept,
-            [
-                (&l.p2m, &s, &s),
-                (&l.m2m, &s, &s),
-                (&l.m2l, &t, &s),
-                (&l.p2l, &t, &s),
-                (&l.l2l, &t, &t),
-                (&l.m2p, &t, &s),
-                (&l.l2p, &t, &t),
-                (&l.p2p, &t, &s),
-            ],
-        )?;
-        let lists = DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p };
-        let mean_leaf = sources.len().max(targets.len()) as f64 / tree.leaves().max(1) as f64;
-        Placed::fixed(small, lists, mean_leaf, start)
-    }
-
-    /// A part of the sources and targets of a pyramid in all its boxes, with the edges between those that keep points,
-    /// on the host. `boxes` is a copy of the pyramid, whose points may be missing.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `boxes` are not those of this pyramid, and errors of the device.
-    pub fn thin_pyramid(&self, boxes: &Pyramid, [sources, targets]: [&[u32]; 2]) -> Result<(Pyramid, Lists), Error> {
-        let device = self.device;
-        self.has(boxes.len())?;
-        let points = [(self.sources, sources), (self.targets, targets)];
-        let [s, t] =
-            points.map(|(of, positions)| Ok::<_, Error>(points_of(self.points(of, positions)?.download(device)?)));
-        let small = boxes.holding([sources, targets], [s?, t?]);
-        let numbers = |filled: &dyn Fn(usize) -> bool| {
-            let of = |b: usize| if filled(b) { b as u32 } else { NONE };
-            device.upload(&(0..self.boxes).map(of).collect::<Vec<_>>(), "numbers of boxes")
-        };
-        let s = numbers(&|b| !small.sources_of(b).is_empty())?;
-        let t = numbers(&|b| !small.targets_of(b).is_empty())?;
-        let all = self.primitives.iota(self.boxes, "boxes")?;
-        let rows = self.rows(&all, self.edges.map(|e| (e, &t, &s)))?;
-        let [m2l, p2l, m2p, p2p] = each(|k| rows[k].download(device))?;
-        let lists = completed(&small, m2l, p2l, m2p, p2p);
-        Ok((small, lists))
-    }
-
-    /// Returns an error unless `found` is the number of boxes.
-    fn has(&self, found: usize) -> Result<(), Error> {
-        let (expected, why) = (self.boxes, "the boxes of this tree".to_string());
-        if found == expected { Ok(()) } else { Err(Error::Shape { array: "boxes", found, expected, why }) }
-    }
-
-    /// For each box of the tree, its number among the boxes `kept` if its range there has points, else `NONE`.
-    fn numbers(&self, kept: &Buffer<u32>, ranges: &Buffer<u32>) -> Result<Buffer<u32>, Error> {
-        let device = self.device;
-        let numbers = device.nones(self.boxes, "numbers of boxes")?;
-        let args = [kept.into(), (kept.len() as u32).into(), ranges.into(), (&numbers).into()];
-        // SAFETY: arguments as in cut.cu; `kept` are boxes of the tree, and each has a range.
-        unsafe { self.kernels.threads("number_boxes", kept.len(), &args)? };
-        Ok(numbers)
-    }
-
-    /// The rows of the boxes `kept`, for each kind of edges with the numbers of boxes that receive and that give.
-    fn rows<const K: usize>(
-        &self,
-        kept: &Buffer<u32>,
-        of: [(&DeviceEdges, &Buffer<u32>, &Buffer<u32>); K],
-    ) -> Result<[DeviceEdges; K], Error> {
-        let (device, n) = (self.device, kept.len());
-        let common = |(e, receives, gives): (&DeviceEdges, &Buffer<u32>, &Buffer<u32>)| -> [Arg; 6] {
-            let (starts, sources) = ((&e.starts).into(), (&e.sources).into());
-            [kept.into(), (n as u32).into(), starts, sources, receives.into(), gives.into()]
-        };
-        let mut lengths = Vec::new();
-        for one in of {
-            let counts = device.zeros(n, "lengths of rows")?;
-            let args: Vec<Arg> = common(one).into_iter().chain([(&counts).into()]).collect();
-            // SAFETY: arguments as in cut.cu; boxes have an entry in `receives` and `gives`, and `kept` are boxes.
-            unsafe { self.kernels.warps("cut_count", n, &args)? };
-            lengths.push(counts);
-        }
-        let mut lengths = lengths.into_iter();
-        let lengths = std::array::from_fn(|_| lengths.next().expect("as many as there are kinds"));
-        filled(device, &self.primitives, n, &lengths, |rows: &[DeviceEdges; K]| {
-            for (one, to) in of.into_iter().zip(rows) {
-                let rest = [(&to.starts).into(), (&to.sources).into()];
-                let args: Vec<Arg> = common(one).into_iter().chain(rest).collect();
-                // SAFETY: as above; the rows have the lengths that were counted.
-                unsafe { self.kernels.warps("cut_fill", n, &args)? };
-            }
-            Ok(())
-        })
     }
 }

@@ -178,14 +178,6 @@ impl Placed {
         Ground { device: self.tree.device.clone(), side: deep.then(|| self.tree.smallest_side()) }
     }
 
-    /// A copy of the boxes on the host, without points.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn boxes(&self) -> Result<Tree, Error> {
-        self.tree.download_boxes()
-    }
-
     /// Access to the tree and the lists for `settings`, for a probe.
     ///
     /// # Errors

@@ -88,6 +88,14 @@ impl Primitives {
         }
     }
 
+    /// Enqueues the list of the numbers of the items with a flag. `starts` are the prefix sums of their `n` flags, and `to`
+    /// has room for the list.
+    pub fn list_flagged(&self, starts: &Buffer<u64>, n: usize, to: &Buffer<u32>) -> Result<(), Error> {
+        let (grid, args) = ((blocks(n, SCAN_BLOCK)?, 1), [(n as u32).into(), starts.into(), to.into()]);
+        // SAFETY: arguments as in scan.cu; there are n + 1 starts, and `to` has room for all items with a flag.
+        unsafe { self.device.launch(&self.scan, "list_flagged", grid, SCAN_BLOCK as u32, &args) }
+    }
+
     /// The numbers 0, 1, 2, … n − 1.
     pub fn iota(&self, n: usize, what: &str) -> Result<Buffer<u32>, Error> {
         let numbers = self.device.alloc(n, what)?;

@@ -393,7 +393,7 @@ pub(crate) fn sort() -> Program {
 
 /// Prefix sums.
 pub(crate) fn scan() -> Program {
-    let entries = &["scan_blocks", "scan_finish", "fetch"];
+    let entries = &["scan_blocks", "scan_finish", "list_flagged", "fetch"];
     plain("scan.cu", include_str!("../kernels/scan.cu"), entries)
 }
 
@@ -475,6 +475,38 @@ fn cut_of(name: &str, pyramid: u32) -> Program {
     plain(name, &(front + include_str!("../kernels/cut.cu")), entries)
 }
 
+/// Draws of leaves by weight.
+pub(crate) fn draw() -> Program {
+    draw_of("draw.cu", 0)
+}
+
+/// As [`draw`], of a pyramid.
+pub(crate) fn draw_of_pyramid() -> Program {
+    draw_of("draw.cu (pyramid)", 1)
+}
+
+fn draw_of(name: &str, pyramid: u32) -> Program {
+    let entries = &[
+        "edges_of_leaves",
+        "kinds",
+        "weights_by_kind",
+        "classes",
+        "mark_rows",
+        "mark_below",
+        "weights_of_sources",
+        "chances",
+        "drawn",
+        "source_leaves",
+        "facts",
+    ];
+    plain(name, &(format!("#define PYRAMID {pyramid}\n") + include_str!("../kernels/draw.cu")), entries)
+}
+
+/// The boxes of a small problem.
+pub(crate) fn thin() -> Program {
+    plain("thin.cu", include_str!("../kernels/thin.cu"), &["holding", "small_boxes"])
+}
+
 /// Edges by operator, and lists of boxes.
 pub(crate) fn arrange() -> Program {
     let entries = &[
@@ -482,7 +514,6 @@ pub(crate) fn arrange() -> Program {
         "take",
         "key_starts",
         "with_edges",
-        "list_boxes",
         "size_keys",
         "largest_leaf",
         "piece_starts",
@@ -525,6 +556,9 @@ pub fn all_programs() -> Vec<Program> {
         treecode(),
         cut(),
         cut_of_pyramid(),
+        draw(),
+        draw_of_pyramid(),
+        thin(),
         arrange(),
         ends(),
         rows(),
@@ -553,24 +587,27 @@ pub fn all_programs() -> Vec<Program> {
 pub(crate) type Named = (&'static str, fn() -> Program);
 
 /// The programs that pyramids, their lists and the probe of a plan need.
-pub(crate) const OF_PYRAMIDS: [Named; 7] = [
+pub(crate) const OF_PYRAMIDS: [Named; 8] = [
     ("points", points),
     ("sort", sort),
     ("scan", scan),
     ("plane_pyramid", plane::pyramid_program),
     ("plane_connect", plane::connect_program),
     ("cut of a pyramid", cut_of_pyramid),
+    ("draw of a pyramid", draw_of_pyramid),
     ("ends", ends),
 ];
 
 /// The programs that trees, lists and the probe of a plan need, by name. They have no parameters.
-pub(crate) const OF_TREES: [Named; 8] = [
+pub(crate) const OF_TREES: [Named; 10] = [
     ("points", points),
     ("sort", sort),
     ("scan", scan),
     ("split", split),
     ("lists", lists),
     ("cut", cut),
+    ("draw", draw),
+    ("thin", thin),
     ("arrange", arrange),
     ("ends", ends),
 ];

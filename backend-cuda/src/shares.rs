@@ -17,7 +17,7 @@ pub(crate) mod programs;
 mod routes;
 
 use crate::arrange::Arranger;
-use crate::device::{Arg, Buffer, ByItem, Device};
+use crate::device::{Arg, Buffer, ByItem, Device, Functions};
 use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
 use crate::lists::{DeviceEdges, DeviceLists, Scope, filled};
@@ -247,7 +247,7 @@ pub(crate) fn share(
 struct Cutter {
     device: Device,
     kernels: ByItem,
-    arrange: ByItem,
+    arrange: Functions,
     primitives: Primitives,
     /// The tree as kernels see it.
     boxes: Buffer<u64>,
@@ -271,7 +271,7 @@ impl Cutter {
         let device = tree.device.clone();
         Ok(Cutter {
             kernels: ByItem::new(&device, device.fixed("shares", programs::shares)?, BLOCK),
-            arrange: ByItem::new(&device, device.fixed("arrange", arrange)?, BLOCK),
+            arrange: device.fixed("arrange", arrange)?,
             primitives: Primitives::new(&device)?,
             boxes: tree.described()?,
             n: tree.len(),
@@ -285,7 +285,7 @@ impl Cutter {
 
     /// An arranger for the boxes of the tree that is cut.
     fn arranger<'a>(&'a self, tree: &'a DeviceTree) -> Arranger<'a> {
-        let (primitives, functions) = (self.primitives.clone(), self.arrange.functions.clone());
+        let (primitives, functions) = (self.primitives.clone(), self.arrange.clone());
         Arranger { tree, primitives, functions, boxes: &self.boxes }
     }
 
@@ -372,9 +372,7 @@ impl Cutter {
         // SAFETY: arguments as in shares.cu; there is a flag for each box.
         unsafe { self.kernels.threads("marked", self.n, &args)? };
         let [list] = filled(&self.device, &self.primitives, self.n, &[flags], |[list]| {
-            let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
-            // SAFETY: arguments as in arrange.cu; the list has as many entries as there are flags.
-            unsafe { self.arrange.threads("list_boxes", self.n, &args) }
+            self.primitives.list_flagged(&list.starts, self.n, &list.sources)
         })?;
         Ok(Slots::all(list.sources))
     }

@@ -8,6 +8,7 @@ pub mod domains;
 mod far;
 mod incoming;
 pub mod invariants;
+mod leaf;
 mod lists;
 mod morton;
 mod part;
@@ -23,6 +24,7 @@ pub use build::{
 };
 pub use far::{DISTANCES, FEWEST_TARGETS, TARGETS_TIMES_EDGES, far_squares};
 pub use incoming::{Incoming, incoming};
+pub use leaf::Leaf;
 pub use lists::{ListOptions, coarsest_read, upward, uvwx};
 pub use part::{Part, keys, octant_of};
 pub use root::{MIDDLE_SAMPLE_SIZE, RootSample, middle_ranks, sample_index, sample_size};

@@ -8,8 +8,8 @@ use crate::mesh::{Edges, Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::on_host::OnHost;
 use crate::probe::sample::Sample;
-use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
@@ -103,7 +103,7 @@ impl Site {
         let kept = match kept {
             Some(kept) => kept,
             None => {
-                let site = OnHost { tree, lists, theta: parts.policy.theta() };
+                let site = OnHost::new(tree, lists, parts.policy.theta());
                 (edges, trial_of(r, c, &site, r.precision == Precision::F32)?)
             }
         };
@@ -236,7 +236,7 @@ impl Engine for Octree {
             _ => None,
         };
         let one = one.as_ref().map(|solver| &**solver as &dyn Solver);
-        errors_of_attributes((r, c), trial, &OnHost { tree, lists, theta: parts.policy.theta() }, nodes, one)
+        errors_of_attributes((r, c), trial, &OnHost::new(tree, lists, parts.policy.theta()), nodes, one)
     }
 
     fn sample(&self) -> Option<&Sample> {

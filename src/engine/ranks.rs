@@ -10,8 +10,8 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::on_host::OnHost;
 use crate::probe::sample::Sample;
-use crate::probe::sampled::{OnHost, OnRank};
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
 use backend_cuda::{DeviceSolver, DeviceSums};
@@ -254,12 +254,8 @@ impl Engine for Ranks {
         let probe = match &mut site.probe {
             Some(probe) => probe,
             none => {
-                let mine = sample_of(
-                    r,
-                    c,
-                    &OnRank { placed, lists, theta: parts.policy.theta() },
-                    r.precision == Precision::F32,
-                )?;
+                let there = OnHost::of_rank(placed, lists, parts.policy.theta());
+                let mine = sample_of(r, c, &there, r.precision == Precision::F32)?;
                 let whole = mine.whole(world)?;
                 none.insert(Probe { edges, mine, whole, trial: None })
             }
@@ -270,7 +266,7 @@ impl Engine for Ranks {
             let trial = match probe.trial.take() {
                 Some(trial) => trial,
                 None => {
-                    let site = OnHost { tree: &tree, lists: &lists, theta: parts.policy.theta() };
+                    let site = OnHost::new(&tree, &lists, parts.policy.theta());
                     trial_with(drawn_with(probe.whole.clone(), r, c, &site)?, r, c, &site)?
                 }
             };

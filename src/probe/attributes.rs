@@ -9,12 +9,11 @@
 //! Σₖ Lₖ(e) K(r; eₖ) q − K(r; e) q over the pairs of the sample that P2P does not sum. It needs no operators.
 
 use super::sample::Sample;
-use super::sampled::{Direct, Sampled, leaves};
-use super::sources::with_ancestors;
+use super::sampled::{Direct, Sampled};
 use super::{Trial, slices};
 use adaptive2d::Norm;
 use fmm_families::Facts;
-use fmm_traits::{Error, Factor, Hierarchy, Kernels, Nodes, weight};
+use fmm_traits::{Error, Factor, Kernels, Nodes, weight};
 use std::ops::Range;
 
 /// Sums of sets of strengths at the targets of a sample, by a fast method.
@@ -111,18 +110,16 @@ type FarPairs = (Range<usize>, Vec<usize>);
 
 /// The pairs of a sample that are far from each other, leaf by leaf.
 fn far_pairs(site: &impl Sampled, sample: &Sample) -> Result<Vec<FarPairs>, Error> {
-    let tree = site.boxes();
-    let within = |positions: &[u32], range: Range<usize>| {
+    let within = |positions: &[u32], range: &Range<usize>| {
         let [start, end] = [range.start, range.end].map(|end| positions.partition_point(|&at| (at as usize) < end));
         start..end
     };
-    let targets = |b: usize| within(&sample.targets, tree.targets_of(b));
-    let of_leaf = |leaf: u32| {
+    let of_leaf = |(leaf, targets): &(u32, Range<usize>)| {
         let mut far = vec![true; sample.of_errors.positions.len()];
-        for b in site.near_rows(&with_ancestors(tree, &[leaf]))? {
-            far[within(&sample.of_errors.positions, tree.sources_of(b as usize))].fill(false);
+        for near in site.leaves_with_sources(&site.reached(&[*leaf])?, false)? {
+            far[within(&sample.of_errors.positions, &near.sources)].fill(false);
         }
-        Ok((targets(leaf as usize), (0..far.len()).filter(|&i| far[i]).collect()))
+        Ok((within(&sample.targets, targets), (0..far.len()).filter(|&i| far[i]).collect()))
     };
-    leaves(tree, |b| !targets(b).is_empty()).into_iter().map(of_leaf).collect()
+    sample.leaves.iter().map(of_leaf).collect()
 }

@@ -243,7 +243,8 @@ mod tests {
         let strata = vec![stratum("most", 1.0 - rare), stratum("rare", rare)];
         let (of_norm, of_errors) = (Sources::default(), Sources::default());
         let targets = (0..=others).collect();
-        let sample = Sample { targets, selves: None, count, of_norm, of_errors, draws, strata, may_vanish: Vec::new() };
+        let (leaves, may_vanish) = Default::default();
+        let sample = Sample { targets, selves: None, count, of_norm, of_errors, draws, strata, leaves, may_vanish };
         let mut squares = Squares { error: vec![1e-6; others as usize + 1], sum: vec![1.0; others as usize + 1] };
         squares.sum[others as usize] = 1e12;
         let bound = relative(Estimate::of(&Bootstrap::new(&sample), &sample.weights(), &squares), &[]);

@@ -10,13 +10,14 @@
 //! the place of a leaf among those of its class is its place on its rank, plus what lower ranks have.
 
 use super::draw::Span;
-use super::sampled::BOXES_OF_A_TASK;
 use fmm_dist::World;
 use fmm_traits::Error;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Smallest number of boxes for a task of a thread.
+pub(super) const BOXES_OF_A_TASK: usize = 4096;
 /// Boxes of a chunk. A draw passes over one chunk again, and the sums of each chunk are kept.
 const CHUNK: usize = 512;
 
@@ -66,6 +67,11 @@ impl<F: Fn(usize) -> Option<(u64, [u128; K])> + Sync, const K: usize> Classes<F,
     /// The boxes of a chunk.
     fn range(boxes: usize, chunk: usize) -> Range<usize> {
         CHUNK * chunk..boxes.min(CHUNK * (chunk + 1))
+    }
+
+    /// The boxes of this rank that count, with their classes.
+    pub fn members(&self) -> impl Iterator<Item = (u64, usize)> {
+        (0..self.boxes).filter_map(|b| (self.of)(b).map(|(class, _)| (class, b)))
     }
 
     /// The boxes at some places of a row. The row has the boxes of `classes`, class by class, each class with the boxes of all

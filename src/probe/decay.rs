@@ -10,7 +10,7 @@
 
 use super::sampled::{Direct, HALF_CORNER_POWER, Sampled};
 use fmm_families::Facts;
-use fmm_traits::{Error, Hierarchy};
+use fmm_traits::Error;
 use fmm_tree::DISTANCES;
 
 /// Directions in which a kernel is evaluated, with unlike coordinates, so that no symmetry of a kernel makes it vanish in
@@ -40,7 +40,7 @@ impl Decay {
     /// Evaluates the kernel at the distances of boxes of a tree. A source has these `attributes`. All ranks of a tree
     /// find the same.
     pub fn new(site: &impl Sampled, facts: &Facts, attributes: &[f64], direct: Direct) -> Result<Decay, Error> {
-        let side = site.boxes().cube(0, 0).side;
+        let side = site.root_side();
         let of_boxes = (0..DISTANCES).map(|k| side * 0.5f64.powi(k as i32));
         let between = (1..=STEPS).map(|k| side * 3f64.sqrt() * k as f64 / STEPS as f64);
         let at = |r: f64| DIRECTIONS.into_iter().flat_map(move |d| d.map(|x| r * x).into_iter().take(facts.dim));
@@ -74,7 +74,7 @@ impl Decay {
     /// A factor for each box by the estimated errors of all outputs, for both kinds of expansions that
     /// [`fmm_tree::far_squares`] tells apart: [`Sampled::far_factors`]. So one sample serves both. An estimate grows like an
     /// error of order 12; [`HALF_CORNER_POWER`] is half the power of its square.
-    pub fn far_factors(&self, site: &impl Sampled) -> Result<Option<Vec<f64>>, Error> {
+    pub fn far_factors<S: Sampled>(&self, site: &S) -> Result<Option<S::Numbers>, Error> {
         site.far_factors(&self.sizes, HALF_CORNER_POWER / 2)
     }
 }

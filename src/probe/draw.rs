@@ -1,6 +1,6 @@
 //! Sums over the points of all ranks that do not depend on how many ranks there are, and places for draws.
 
-use super::sampled::BOXES_OF_A_TASK;
+use super::classes::BOXES_OF_A_TASK;
 use fmm_dist::World;
 use fmm_traits::Error;
 use rayon::prelude::*;
@@ -18,7 +18,7 @@ pub(super) fn units(weight: f64) -> u128 {
 
 /// A sum over all ranks: of weights in units, or a count.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// The part of lower ranks.
     pub before: u128,
     /// The part of all ranks.
@@ -27,7 +27,7 @@ pub(super) struct Span {
 
 impl Span {
     /// The spans of K sums of each class. `mine` are those of this rank. All ranks call it together.
-    pub fn by_class<const K: usize>(
+    pub(super) fn by_class<const K: usize>(
         world: &World,
         mine: &BTreeMap<u64, [u128; K]>,
     ) -> Result<BTreeMap<u64, [Span; K]>, Error> {

@@ -10,14 +10,16 @@
 mod attributes;
 pub(crate) mod bound;
 mod classes;
-mod corners;
+pub(crate) mod corners;
 pub(crate) mod decay;
-mod draw;
+pub(crate) mod draw;
+pub(crate) mod kind;
 mod modes;
+pub(crate) mod on_host;
 pub(crate) mod sample;
 pub(crate) mod sampled;
 pub(crate) mod search;
-mod sources;
+pub(crate) mod sources;
 
 use crate::attributes::Attributes;
 use adaptive2d::Norm;

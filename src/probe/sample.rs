@@ -13,18 +13,19 @@
 //!
 //! Several ranks that share the points draw the sample that one rank draws ([`super::classes`]), each its part.
 
-use super::classes::{Classes, sums};
 use super::corners::Weights;
 use super::decay::Decay;
-use super::draw::{Span, UNITS, drawn_points, places, totals, units};
-use super::sampled::{End, Sampled, leaves, level_of};
+use super::draw::{UNITS, drawn_points, places, totals};
+use super::kind::Kind;
+use super::sampled::{End, Kinds, Places, Sampled};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use super::{ProbeReport, ProbeStratum};
 use crate::rng::Rng;
 use fmm_dist::World;
-use fmm_traits::{Error, Hierarchy};
-use fmm_tree::{DISTANCES, Incoming};
-use std::collections::{BTreeMap, HashMap};
+use fmm_traits::Error;
+use fmm_tree::{DISTANCES, Leaf};
+use std::collections::HashMap;
+use std::ops::Range;
 
 /// Largest root of targets × sources for which the sample takes all targets. Then only the strengths are random.
 const ALL_TARGETS: usize = 6000;
@@ -59,6 +60,8 @@ pub(crate) struct Sample {
     pub draws: Vec<Draw>,
     /// The strata, at the indices that [`Draw::stratum`] uses.
     pub strata: Vec<Stratum>,
+    /// The sampled leaves of this rank, with the positions of all their targets. No leaf occurs more than once.
+    pub leaves: Vec<(u32, Range<usize>)>,
     /// For each output, whether sums that are 0 at all sampled targets may be 0 at all targets: no expansion acts on any
     /// target, or the kernel [vanishes](Decay::vanishes). Empty if the sample has all targets.
     pub may_vanish: Vec<bool>,
@@ -82,82 +85,6 @@ pub(crate) struct Stratum {
     pub weight: f64,
 }
 
-/// The properties that the leaves of a stratum share.
-#[derive(Clone, Copy)]
-struct Kind {
-    level: u8,
-    /// 0: less than a quarter of the mean number of targets per leaf; 2: more than four times the mean; 1: between.
-    population: u8,
-    /// Bit set: bit k stands for `REACH_NAMES[k]`.
-    reached: u8,
-}
-
-/// Names of the properties of a leaf that depend on its edges and sources.
-const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "more edges than 98 %", "P2P over two levels or more", "no sources"];
-
-impl Kind {
-    /// A number that ascends as kinds do.
-    fn code(self) -> u64 {
-        u64::from_be_bytes([0, 0, 0, 0, 0, self.level, self.population, self.reached])
-    }
-    fn of_code(code: u64) -> Kind {
-        let [.., level, population, reached] = code.to_be_bytes();
-        Kind { level, population, reached }
-    }
-    fn name(self) -> String {
-        let reached = (0..REACH_NAMES.len()).filter(|bit| self.reached >> bit & 1 == 1).map(|bit| REACH_NAMES[bit]);
-        let population = ["few points", "", "many points"][usize::from(self.population)];
-        let words: Vec<&str> = [population].into_iter().filter(|w| !w.is_empty()).chain(reached).collect();
-        match words.is_empty() {
-            true => format!("level {}", self.level),
-            false => format!("level {}: {}", self.level, words.join(", ")),
-        }
-    }
-}
-
-/// The kinds of the leaves with targets.
-struct Kinds<'a, H> {
-    tree: &'a H,
-    incoming: Vec<Incoming>,
-    /// Mean number of targets of a leaf.
-    mean: usize,
-    /// Number of edges that the leaves with more edges than 98 % of all exceed.
-    long: u32,
-}
-
-impl<'a, H: Hierarchy> Kinds<'a, H> {
-    /// The kinds in a tree with so many `targets` on all ranks.
-    fn new(site: &'a impl Sampled<Boxes = H>, targets: usize) -> Result<Self, Error> {
-        let (tree, incoming) = (site.boxes(), site.incoming()?);
-        let edges = |b: usize| is_target(tree, b).then(|| (u64::from(incoming[b].edges()), [1]));
-        let by_edges = sums(site.world(), tree.boxes(), edges)?;
-        let count = by_edges.values().map(|[leaves]| leaves.all as usize).sum::<usize>();
-        let mut left = count.saturating_sub(1) / 50;
-        let long = by_edges.iter().rev().find(|(_, [leaves])| {
-            let here = left < leaves.all as usize;
-            left = left.saturating_sub(leaves.all as usize);
-            here
-        });
-        let long = long.map_or(0, |(&edges, _)| edges as u32);
-        Ok(Kinds { tree, incoming, mean: targets / count.max(1), long })
-    }
-
-    /// The code of the kind of a leaf.
-    fn of(&self, leaf: usize) -> u64 {
-        let (here, targets) = (self.incoming[leaf], self.tree.targets_of(leaf).len());
-        let without_sources = self.tree.sources_of(leaf).is_empty();
-        let facts = [here.m2p(), here.p2l(), here.edges() > self.long, here.jump(), without_sources];
-        let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
-        let population = u8::from(4 * targets >= self.mean) + u8::from(targets > 4 * self.mean.max(1));
-        Kind { level: level_of(self.tree, leaf) as u8, population, reached }.code()
-    }
-}
-
-/// Whether a box is a leaf with targets.
-fn is_target(tree: &impl Hierarchy, b: usize) -> bool {
-    tree.is_leaf(b) && !tree.targets_of(b).is_empty()
-}
-
 /// Leaves of all ranks that are sampled together.
 struct Group {
     name: String,
@@ -171,14 +98,13 @@ struct Group {
     units: u128,
 }
 
-/// Groups of leaves, those with the most targets first. `kinds` has for each kind the weights in units and the numbers of
-/// targets and leaves.
-fn groups(kinds: &BTreeMap<u64, [Span; 3]>) -> Vec<Group> {
-    let group = |(&code, [units, targets, leaves]): (&u64, &[Span; 3])| {
-        let [targets, leaves] = [targets, leaves].map(|span| span.all as usize);
-        Group { name: Kind::of_code(code).name(), kinds: vec![code], targets, leaves, units: units.all }
+/// Groups of leaves, those with the most targets first.
+fn groups(kinds: &dyn Kinds) -> Vec<Group> {
+    let group = |(&code, &[targets, leaves]): (&u64, &[usize; 2])| {
+        let units = kinds.lengths()[&code].all;
+        Group { name: Kind::of_code(code).name(), kinds: vec![code], targets, leaves, units }
     };
-    let mut groups: Vec<Group> = kinds.iter().map(group).collect();
+    let mut groups: Vec<Group> = kinds.counts().iter().map(group).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.targets));
     if groups.len() > MAX_STRATA {
         let rare = groups.split_off(MAX_STRATA - 1).into_iter().reduce(|mut rare, group| {
@@ -197,21 +123,15 @@ impl Sample {
     /// Draws a sample from a tree with its lists. `near_errs` tells whether near pairs are summed with less than the
     /// precision of f64.
     pub fn new(site: &impl Sampled, decay: &Decay, near_errs: bool) -> Result<Sample, Error> {
-        let (mut rng, tree, world) = (Rng::new(SEED), site.boxes(), site.world());
-        let [all, all_sources] = totals(world, [tree.targets_of(0).len(), tree.sources_of(0).len()])?;
+        let (mut rng, world) = (Rng::new(SEED), site.world());
+        let [all, all_sources] = totals(world, [End::Targets, End::Sources].map(|end| site.count(end)))?;
         let weights = Weights::new(site, End::Targets, all)?;
         let factors = decay.far_factors(site)?;
         // Where the kernel is 0 at the distances of all edges, the edges themselves are counted.
         let has_far = factors.is_some() || site.far_factors(&[[1.0; DISTANCES]], 0)?.is_some();
         let may_vanish: Vec<bool> = decay.vanishes.iter().map(|vanishes| *vanishes || !has_far).collect();
-        let factor = |leaf: usize| factors.as_ref().map_or(1.0, |factors| factors[leaf]);
-        let kinds = Kinds::new(site, all)?;
-        let of_leaf = |b: usize| {
-            let units = units(factor(b) * weights.of_leaf(b, tree));
-            (kinds.of(b), [units, tree.targets_of(b).len() as u128, 1])
-        };
-        let leaves = Classes::new(world, tree.boxes(), |b| is_target(tree, b).then(|| of_leaf(b)))?;
-        let groups = groups(&leaves.all);
+        let kinds = site.by_kind(&weights, factors.as_ref(), all)?;
+        let groups = groups(&*kinds);
         let strata = groups.iter().map(|group| Stratum {
             name: group.name.clone(),
             share: group.targets as f64 / all as f64,
@@ -219,31 +139,40 @@ impl Sample {
         });
         let strata: Vec<Stratum> = strata.collect();
         if all.max(1).saturating_mul(all_sources) <= ALL_TARGETS * ALL_TARGETS {
-            let kind = |b: usize| kinds.of(b);
-            return Sample::of_all(site, near_errs, (&groups, strata, &kind), ([all, all_sources], &weights), &mut rng);
+            return Sample::of_all(
+                site,
+                near_errs,
+                (&groups, strata, &*kinds),
+                ([all, all_sources], &weights),
+                &mut rng,
+            );
         }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets or of all weight.
         let further = |s: &Stratum| (FURTHER_LEAVES * s.share.max(s.weight)).round() as usize;
         let counts: Vec<usize> = strata.iter().map(|s| 1 + further(s)).collect();
         let of_a_draw = (SAMPLE_TARGETS / counts.iter().sum::<usize>().max(1)).max(4);
+        let row = |(group, &count): (&Group, &usize)| {
+            // One number for each draw, on whatever rank the leaf is.
+            let places = places(group.units, count, rng.uniform());
+            (Places { classes: group.kinds.clone(), places }, (0..count).map(|_| rng.uniform()).collect())
+        };
+        let (rows, starts): (Vec<Places>, Vec<Vec<f64>>) = groups.iter().zip(&counts).map(row).unzip();
+        // Each draw: its stratum, its leaf, and where the draws of its targets start.
+        let mut picked: Vec<(usize, Leaf, f64)> = Vec::new();
+        for (stratum, leaves) in kinds.at(&rows)?.into_iter().enumerate() {
+            let of_stratum = picked.len();
+            picked.extend(leaves.into_iter().map(|(draw, leaf)| (stratum, leaf, starts[stratum][draw])));
+            // By position: in `whole` the draws of a rank follow those of lower ranks, and must be in the order of one rank.
+            picked[of_stratum..].sort_by_key(|(_, leaf, _)| leaf.targets.start);
+        }
         // Each draw: its stratum, and the positions of its targets with the factors of their squares.
         let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
-        let mut sampled = Vec::new();
-        for (stratum, group) in groups.iter().enumerate() {
-            let mut picked = leaves.at(&group.kinds, &places(group.units, counts[stratum], rng.uniform()));
-            // By position: in `whole` the draws of a rank follow those of lower ranks, and must be in the order of one rank.
-            picked.sort_by_key(|&(_, leaf)| tree.targets_of(leaf).start);
-            // One number for each draw, on whatever rank the leaf is.
-            let starts: Vec<f64> = (0..counts[stratum]).map(|_| rng.uniform()).collect();
-            sampled.extend(picked.iter().map(|&(_, leaf)| leaf as u32));
-            let boxes: Vec<(usize, usize)> = picked.iter().map(|&(_, leaf)| (leaf, level_of(tree, leaf))).collect();
-            for ((draw, leaf), weights) in picked.into_iter().zip(weights.of_points(site, &boxes)?) {
-                let first = tree.targets_of(leaf).start;
-                let targets = drawn_points(&weights, of_a_draw, starts[draw]).into_iter();
-                let weight = |i: usize| factor(leaf) * weights[i];
-                drawn.push((stratum, targets.map(|i| ((first + i) as u32, 1.0 / weight(i))).collect()));
-            }
+        let leaves: Vec<&Leaf> = picked.iter().map(|(_, leaf, _)| leaf).collect();
+        for ((stratum, leaf, start), weights) in picked.iter().zip(weights.of_points(site, &leaves)?) {
+            let targets = drawn_points(&weights, of_a_draw, *start).into_iter();
+            let weight = |i: usize| leaf.factor * weights[i];
+            drawn.push((*stratum, targets.map(|i| ((leaf.targets.start + i) as u32, 1.0 / weight(i))).collect()));
         }
         let mut positions: Vec<u32> = drawn.iter().flat_map(|(_, targets)| targets.iter().map(|t| t.0)).collect();
         positions.sort_unstable();
@@ -253,11 +182,14 @@ impl Sample {
             .into_iter()
             .map(|(stratum, targets)| Draw { stratum, targets: targets.into_iter().map(rank).collect() })
             .collect();
-        sampled.sort_unstable();
+        let mut sampled: Vec<(u32, Range<usize>)> =
+            leaves.into_iter().map(|leaf| (leaf.number, leaf.targets.clone())).collect();
+        sampled.sort_unstable_by_key(|(leaf, _)| *leaf);
         sampled.dedup();
-        let found = sources(site, (&sampled, &weights), near_errs, (all_sources, SOURCES), &mut rng)?;
+        let numbers: Vec<u32> = sampled.iter().map(|(leaf, _)| *leaf).collect();
+        let found = sources(site, (&numbers, &weights), near_errs, (all_sources, SOURCES), &mut rng)?;
         let sample = Sample::of(site, positions, found, (draws, strata), all);
-        Ok(Sample { may_vanish, ..sample })
+        Ok(Sample { may_vanish, leaves: sampled, ..sample })
     }
 
     /// A sample of these targets and sources.
@@ -270,35 +202,37 @@ impl Sample {
     ) -> Sample {
         // The sources of the norm contain all sources of a sampled leaf.
         let own = |target: &u32| of_norm.positions.partition_point(|source| source < target) as u32;
-        let selves = site.boxes().same_points().then(|| targets.iter().map(own).collect());
-        Sample { targets, selves, count, of_norm, of_errors, draws, strata, may_vanish: Vec::new() }
+        let selves = site.same_points().then(|| targets.iter().map(own).collect());
+        let (leaves, may_vanish) = Default::default();
+        Sample { targets, selves, count, of_norm, of_errors, draws, strata, leaves, may_vanish }
     }
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
-    fn of_all(
-        site: &impl Sampled,
+    fn of_all<S: Sampled>(
+        site: &S,
         near_errs: bool,
-        (groups, mut strata, kind): (&[Group], Vec<Stratum>, &dyn Fn(usize) -> u64),
-        ([all, all_sources], weights): ([usize; 2], &Weights),
+        (groups, mut strata, kinds): (&[Group], Vec<Stratum>, &dyn Kinds),
+        ([all, all_sources], weights): ([usize; 2], &Weights<S::Numbers>),
         rng: &mut Rng,
     ) -> Result<Sample, Error> {
-        let tree = site.boxes();
         let numbered =
             groups.iter().enumerate().flat_map(|(stratum, group)| group.kinds.iter().map(move |k| (*k, stratum)));
         let stratum_of: HashMap<u64, usize> = numbered.collect();
         strata.iter_mut().for_each(|stratum| stratum.weight = stratum.share);
-        let mut leaves = leaves(tree, |b| !tree.targets_of(b).is_empty());
-        leaves.sort_by_key(|&b| tree.targets_of(b as usize).start);
-        let draw = |&b: &u32| {
-            let (stratum, targets) = (stratum_of[&kind(b as usize)], tree.targets_of(b as usize));
+        let mut leaves = kinds.leaves()?;
+        leaves.sort_by_key(|(_, leaf)| leaf.targets.start);
+        let draw = |(kind, leaf): &(u64, Leaf)| {
+            let (stratum, targets) = (stratum_of[kind], leaf.targets.clone());
             let factor = (targets.len() * groups[stratum].leaves) as f64 / groups[stratum].targets as f64;
             Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
         };
         let mut draws: Vec<Draw> = leaves.iter().map(draw).collect();
         draws.sort_by_key(|draw| draw.stratum);
-        let found = sources(site, (&leaves, weights), near_errs, (all_sources, SOURCES), rng)?;
-        let targets = tree.targets_of(0).map(|target| target as u32).collect();
-        Ok(Sample::of(site, targets, found, (draws, strata), all))
+        let leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| (leaf.number, leaf.targets)).collect();
+        let numbers: Vec<u32> = leaves.iter().map(|(leaf, _)| *leaf).collect();
+        let found = sources(site, (&numbers, weights), near_errs, (all_sources, SOURCES), rng)?;
+        let targets = (0..site.count(End::Targets) as u32).collect();
+        Ok(Sample { leaves, ..Sample::of(site, targets, found, (draws, strata), all) })
     }
 
     /// The sample of all ranks, of which this one is the part of a rank. Its points have numbers of their own: the
@@ -349,7 +283,8 @@ impl Sample {
         let draws = (0..targets.len() as u32).map(|i| Draw { stratum: 0, targets: vec![(i, 1.0)] }).collect();
         let strata = vec![Stratum { name: "all".to_string(), share: 1.0, weight: 1.0 }];
         let [of_norm, of_errors] = Default::default();
-        Sample { targets, selves: None, count, of_norm, of_errors, draws, strata, may_vanish: Vec::new() }
+        let (leaves, may_vanish) = Default::default();
+        Sample { targets, selves: None, count, of_norm, of_errors, draws, strata, leaves, may_vanish }
     }
 
     /// Number of sets of normal strengths with which errors are measured.

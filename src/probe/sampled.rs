@@ -1,11 +1,16 @@
 //! Placed points as the probe sees them: a tree and its lists, in the memory of the host or of a device.
+//!
+//! The arrays that grow with the number of points or boxes stay where they are. A sample is drawn there, and a caller gets
+//! the leaves, points and sums that it asks for. Several ranks may share the points; each then has a part of them, and all
+//! ask the same in the same order.
 
-use super::draw::{exact_sum, totals};
-use crate::variant::Truncation;
-use fmm_dist::{Placed, World};
-use fmm_traits::{Error, Hierarchy, Lists, Tree};
-use fmm_tree::{DISTANCES, Incoming};
-use rayon::prelude::*;
+use super::corners::Weights;
+use super::draw::Span;
+use super::sources::Chances;
+use fmm_dist::World;
+use fmm_traits::{Cube, Error, Hierarchy};
+use fmm_tree::{DISTANCES, Leaf};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -25,8 +30,16 @@ impl End {
         }
     }
 
+    /// The points of a leaf.
+    pub fn of_leaf(self, leaf: &Leaf) -> Range<usize> {
+        match self {
+            End::Sources => leaf.sources.clone(),
+            End::Targets => leaf.targets.clone(),
+        }
+    }
+
     /// A point by its position.
-    fn point(self, tree: &impl Hierarchy, at: usize) -> [f64; 3] {
+    pub fn point(self, tree: &impl Hierarchy, at: usize) -> [f64; 3] {
         match self {
             End::Sources => tree.source(at),
             End::Targets => tree.target(at),
@@ -38,52 +51,84 @@ impl End {
 /// leaf. The square of an error of order 12 grows like ρ^24.
 pub(crate) const HALF_CORNER_POWER: u32 = 12;
 
-/// Smallest number of boxes for a task of a thread.
-pub(crate) const BOXES_OF_A_TASK: usize = 4096;
-
-/// The level of a box.
-pub(crate) fn level_of(tree: &impl Hierarchy, b: usize) -> usize {
-    (0..tree.levels()).find(|&level| tree.level(level).contains(&b)).unwrap_or_default()
-}
-
-/// The leaves that `has` chooses, by number.
-pub(crate) fn leaves(tree: &impl Hierarchy, has: impl Fn(usize) -> bool + Sync) -> Vec<u32> {
-    let boxes = (0..tree.boxes() as u32).into_par_iter().with_min_len(BOXES_OF_A_TASK);
-    boxes.filter(|&b| tree.is_leaf(b as usize) && has(b as usize)).collect()
-}
-
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
 pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
 
 /// The only rank.
-static ALONE: LazyLock<World> = LazyLock::new(World::default);
+pub(super) static ALONE: LazyLock<World> = LazyLock::new(World::default);
 
-/// A tree with its lists. The arrays that grow with the number of points may lie on a device, so a caller asks for the
-/// points and rows that it needs. Several ranks may share the points; each then has a part of them, and all ask the
-/// same in the same order.
+/// Leaves of all ranks in a row, class by class. Each leaf is as long as its weight in [units](super::draw::UNITS).
+pub(crate) trait Row {
+    /// The lengths of the classes.
+    fn lengths(&self) -> &BTreeMap<u64, Span>;
+    /// The leaves at some places of rows. Each row has some classes of this row, one behind the other. Its places count from
+    /// its own start, and ascend. Returns for each row those of its places that belong to a leaf of this rank, by number,
+    /// with the leaf.
+    fn at(&self, rows: &[Places]) -> Result<Vec<Vec<(usize, Leaf)>>, Error>;
+}
+
+/// Places in a row that has the leaves of some classes.
+pub(crate) struct Places {
+    pub classes: Vec<u64>,
+    pub places: Vec<u128>,
+}
+
+/// The leaves with targets, by kind. A class has a code of a [kind](super::kind::Kind).
+pub(crate) trait Kinds: Row {
+    /// The numbers of targets and of leaves in each class, on all ranks.
+    fn counts(&self) -> &BTreeMap<u64, [usize; 2]>;
+    /// All leaves of this rank, with their classes.
+    fn leaves(&self) -> Result<Vec<(u64, Leaf)>, Error>;
+}
+
+/// A tree with its lists.
 pub(crate) trait Sampled {
-    /// The kind of tree.
-    type Boxes: Hierarchy;
+    /// A number for each box.
+    type Numbers;
+    /// For each box, whether its sources are near some chosen leaves, and whether they are close: [`Leaf::near`],
+    /// [`Leaf::close`].
+    type Reached;
     /// The ranks that share the points.
     fn world(&self) -> &World {
         &ALONE
     }
-    /// The boxes, with the ranges of their points. The points themselves may be missing.
-    fn boxes(&self) -> &Self::Boxes;
-    /// A summary of the edges into each box.
-    fn incoming(&self) -> Result<Vec<Incoming>, Error>;
+    /// Number of sources or targets of this rank.
+    fn count(&self, of: End) -> usize;
+    /// Whether targets are the sources.
+    fn same_points(&self) -> bool;
+    /// The side of the root.
+    fn root_side(&self) -> f64;
+    /// For each leaf the sum over its sources or targets of ρ^(2·`half_power`), where ρ is the distance from the centre
+    /// of the leaf in sides of the leaf; 0 for other boxes. And the sum over all leaves of all ranks; `None` if it is 0 or
+    /// not finite.
+    fn corner_sums(&self, of: End, half_power: u32) -> Result<(Self::Numbers, Option<f64>), Error>;
     /// A factor for the weights of the targets of each box, whose mean over the targets of all ranks is 1: one half
     /// is the same for all boxes, the other half is made up of the numbers of [`fmm_tree::far_squares`], each array divided
     /// by its mean over all targets, with equal shares. Arrays whose mean is no normal number (0, infinite) are left out;
     /// `None` if that leaves none.
-    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error>;
-    /// The boxes in the P2P rows of some boxes, and of those that other ranks ask for.
-    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
-    /// The boxes in the M2L, M2P and P2L rows of some boxes, and of those that other ranks ask for.
-    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
-    /// For each leaf the sum over its sources or targets of ρ^(2·`half_power`), where ρ is the distance from the centre
-    /// of the leaf in sides of the leaf; 0 for other boxes.
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error>;
+    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Self::Numbers>, Error>;
+    /// The leaves with targets, each as long as its factor times its weight. There are `targets` targets on all ranks. A leaf
+    /// comes with its factor.
+    fn by_kind<'a>(
+        &'a self,
+        weights: &'a Weights<Self::Numbers>,
+        factors: Option<&'a Self::Numbers>,
+        targets: usize,
+    ) -> Result<Box<dyn Kinds + 'a>, Error>;
+    /// The boxes that reach some leaves of this rank, and those that other ranks ask for.
+    fn reached(&self, leaves: &[u32]) -> Result<Self::Reached, Error>;
+    /// The weight of all sources, and that of the close sources, on all ranks.
+    fn weights_of_sources(&self, weights: &Weights<Self::Numbers>, reached: &Self::Reached) -> Result<[f64; 2], Error>;
+    /// The leaves with sources that are not taken, each as long as its chance, in the order of boxes. A leaf comes with its
+    /// [`Leaf::corners`].
+    fn by_chance<'a>(
+        &'a self,
+        weights: &'a Weights<Self::Numbers>,
+        reached: &'a Self::Reached,
+        chances: &'a Chances,
+    ) -> Result<Box<dyn Row + 'a>, Error>;
+    /// The leaves of this rank whose sources are near, or all its leaves with sources.
+    fn leaves_with_sources(&self, reached: &Self::Reached, all: bool) -> Result<Vec<Leaf>, Error>;
     /// The sources or targets at some positions.
     fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;
     /// The indices of the sources at some positions, in the array of the caller.
@@ -108,139 +153,7 @@ fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
     points.into_iter().flat_map(|x| x.into_iter().take(dim)).collect()
 }
 
-/// A tree with its lists in the memory of the host.
-pub(crate) struct OnHost<'a, H> {
-    pub tree: &'a H,
-    pub lists: &'a Lists,
-    /// The opening angle θ of a treecode, whatever its expansion: one sample serves all expansions.
-    pub theta: Option<f64>,
-}
-
-impl<H: Hierarchy> OnHost<'_, H> {
-    /// [`Sampled::far_factors`], if the tree is that of one of several ranks. All ranks call it together.
-    fn factors(&self, world: &World, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
-        let tree = self.tree;
-        let share = |target, source| Truncation::Variable.of_m2p(self.theta, target, source);
-        let [count] = totals(world, [tree.targets_of(0).len()])?;
-        let mut parts = Vec::new();
-        for squares in fmm_tree::far_squares(tree, self.lists, weights, half_power, share) {
-            let of_leaf = |b: usize| tree.targets_of(b).len() as f64 * squares[b];
-            let mean = exact_sum(world, squares.len(), of_leaf)?.map(|sum| sum / count as f64);
-            parts.extend(mean.filter(|mean| mean.is_normal()).map(|mean| (squares, mean)));
-        }
-        let share = 0.5 / parts.len() as f64;
-        let of_box = |b: usize| 0.5 + parts.iter().map(|(squares, mean)| share * squares[b] / mean).sum::<f64>();
-        let boxes = (0..tree.boxes()).into_par_iter().with_min_len(BOXES_OF_A_TASK);
-        Ok((!parts.is_empty()).then(|| boxes.map(of_box).collect()))
-    }
-}
-
-impl<H: Hierarchy> Sampled for OnHost<'_, H> {
-    type Boxes = H;
-
-    fn boxes(&self) -> &H {
-        self.tree
-    }
-
-    fn incoming(&self) -> Result<Vec<Incoming>, Error> {
-        Ok(fmm_tree::incoming(self.tree, self.lists))
-    }
-
-    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
-        self.factors(self.world(), weights, half_power)
-    }
-
-    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        Ok(of.iter().flat_map(|&b| self.lists.p2p.row(b as usize)).copied().collect())
-    }
-
-    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        let l = self.lists;
-        let rows = |&b: &u32| [&l.m2l, &l.m2p, &l.p2l].into_iter().flat_map(move |e| e.row(b as usize));
-        Ok(of.iter().flat_map(rows).copied().collect())
-    }
-
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
-        Ok(corner_sums(self.tree, of, half_power))
-    }
-
-    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        Ok(positions.iter().map(|&i| of.point(self.tree, i as usize)).collect())
-    }
-
-    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
-        let order = self.tree.source_order();
-        Ok(positions.iter().map(|&i| order[i as usize]).collect())
-    }
-}
-
-/// The tree of a rank with its lists. Sources are those that the rank owns.
-pub(crate) struct OnRank<'a> {
-    pub placed: &'a Placed,
-    pub lists: &'a Lists,
-    /// The opening angle θ of a treecode.
-    pub theta: Option<f64>,
-}
-
-impl OnRank<'_> {
-    fn here(&self) -> OnHost<'_, Tree> {
-        OnHost { tree: self.placed.tree(), lists: self.lists, theta: self.theta }
-    }
-}
-
-impl Sampled for OnRank<'_> {
-    type Boxes = Tree;
-
-    fn world(&self) -> &World {
-        self.placed.world()
-    }
-
-    fn boxes(&self) -> &Tree {
-        self.placed.tree()
-    }
-
-    fn incoming(&self) -> Result<Vec<Incoming>, Error> {
-        self.here().incoming()
-    }
-
-    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
-        self.here().factors(self.world(), weights, half_power)
-    }
-
-    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.placed.named(&self.here().near_rows(of)?)
-    }
-
-    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.placed.named(&self.here().far_rows(of)?)
-    }
-
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.here().corner_sums(of, half_power)
-    }
-
-    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        self.here().points(of, positions)
-    }
-
-    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
-        self.here().indices(positions)
-    }
-}
-
-/// [`Sampled::corner_sums`] of a tree in the memory of the host.
-pub(crate) fn corner_sums<H: Hierarchy>(tree: &H, of: End, half_power: u32) -> Vec<f64> {
-    let of_box = |(b, level): (usize, usize)| {
-        let cube = tree.cube(b, level);
-        let points = if tree.is_leaf(b) { of.range(tree, b) } else { 0..0 };
-        points.map(|at| corner_square(of.point(tree, at), &cube).powi(half_power as i32)).sum()
-    };
-    let levels = 0..tree.levels();
-    let boxes: Vec<(usize, usize)> = levels.flat_map(|l| tree.level(l).map(move |b| (b, l))).collect();
-    boxes.into_par_iter().map(of_box).collect()
-}
-
 /// The squared distance of a point from the centre of a cube, in squared sides of the cube.
-pub(crate) fn corner_square(x: [f64; 3], cube: &fmm_traits::Cube) -> f64 {
+pub(crate) fn corner_square(x: [f64; 3], cube: &Cube) -> f64 {
     (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum()
 }

@@ -21,15 +21,14 @@
 //!   choice of sources increases both mean squares: that of the error, and that of the sum. The latter increases little
 //!   unless the terms of the sum cancel.
 
-use super::classes::{Classes, sums};
 use super::corners::Weights;
-use super::draw::{Span, UNITS, drawn_points, units};
-use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
+use super::draw::{UNITS, drawn_points, units};
+use super::sampled::{End, Places, Sampled};
 use crate::rng::Rng;
-use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Hierarchy};
+use fmm_traits::Error;
+use fmm_tree::Leaf;
 use rayon::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Seed of all samples. Plans for the same points and request measure the same errors.
 pub(super) const SEED: u64 = 0x0050_524F_4245;
@@ -96,88 +95,106 @@ struct Given {
     start: f64,
 }
 
+/// The chances with which leaves give sources for errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chances {
+    /// The expected number of draws for each unit of weight.
+    pub share: f64,
+    /// The further number for close sources.
+    pub share_of_close: f64,
+    /// Number of sources that a leaf gives at least, if it has them.
+    pub of_a_leaf: usize,
+    /// Whether all sources are taken.
+    takes_all: bool,
+    /// Whether all near sources are taken.
+    pub takes_near: bool,
+}
+
+impl Chances {
+    /// Whether a leaf gives all its sources.
+    pub fn takes(&self, near: bool) -> bool {
+        self.takes_all || near && self.takes_near
+    }
+
+    /// The chance with which a leaf is drawn if it is not taken, and the number of its draws. `weight` is that of its
+    /// sources.
+    pub fn of(&self, weight: f64, sources: usize, close: bool) -> (f64, usize) {
+        let share = if close { self.share + self.share_of_close } else { self.share };
+        let expected = share * weight;
+        let picks = sources.min(self.of_a_leaf.max(expected.ceil() as usize));
+        ((expected / picks as f64).min(1.0), picks)
+    }
+}
+
 /// Draws about `most` of all `count` sources, or takes all if there are fewer. Returns the sources of this rank that
 /// give the norm, and those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources
 /// give errors. `weights` are those of the targets.
-pub(super) fn sources(
-    site: &impl Sampled,
-    (sampled, weights): (&[u32], &Weights),
+pub(super) fn sources<S: Sampled>(
+    site: &S,
+    (sampled, weights): (&[u32], &Weights<S::Numbers>),
     near_errs: bool,
     (count, most): (usize, f64),
     rng: &mut Rng,
 ) -> Result<[Sources; 2], Error> {
-    let (tree, world) = (site.boxes(), site.world());
-    let rows = [site.near_rows(&with_ancestors(tree, sampled))?, site.far_rows(sampled)?];
-    let (near, close) = rayon::join(|| in_or_below(tree, &rows[0]), || in_or_below(tree, &rows[1]));
-    let of_sources: Weights;
-    let weights = if tree.same_points() {
+    let reached = site.reached(sampled)?;
+    let of_sources: Weights<S::Numbers>;
+    let weights = if site.same_points() {
         weights
     } else {
         of_sources = Weights::new(site, End::Sources, count)?;
         &of_sources
     };
-    let has_sources = |b: usize| tree.is_leaf(b) && !tree.sources_of(b).is_empty();
-    let in_units = |b: usize| {
-        let weight = units(weights.of_leaf(b, tree));
-        (0, [weight, if close[b] { weight } else { 0 }])
+    let [all, all_close] = site.weights_of_sources(weights, &reached)?;
+    let chances = Chances {
+        share: 0.5 * most / all,
+        share_of_close: if all_close > 0.0 { 0.5 * most / all_close } else { 0.0 },
+        of_a_leaf: (most / DRAWN_LEAVES).ceil() as usize,
+        takes_all: most >= count as f64,
+        takes_near: near_errs,
     };
-    let sums = sums(world, tree.boxes(), |b| has_sources(b).then(|| in_units(b)))?;
-    let [all, all_close] = sums.get(&0).map_or([0.0; 2], |sums| sums.map(Span::sum));
-    let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
-    let is_taken = |b: usize| most >= count as f64 || near[b] && near_errs;
-    // The chance with which a leaf is drawn if it is not taken, and the number of its draws.
-    let chance = |b: usize| {
-        let share = 0.5 * most / all + if close[b] { 0.5 * most / all_close } else { 0.0 };
-        let expected = share * weights.of_leaf(b, tree);
-        let picks = tree.sources_of(b).len().min(of_a_leaf.max(expected.ceil() as usize));
-        ((expected / picks as f64).min(1.0), picks)
-    };
-    // Leaves are drawn by systematic sampling, one for each unit of the sum of chances, level by level.
-    let in_units = |b: usize| (level_of(tree, b) as u64, [units(chance(b).0)]);
-    let chances = Classes::new(world, tree.boxes(), |b| (has_sources(b) && !is_taken(b)).then(|| in_units(b)))?;
-    let levels: Vec<u64> = chances.all.keys().copied().collect();
-    let length: u128 = chances.all.values().map(|[span]| span.all).sum();
+    // Leaves are drawn by systematic sampling, one for each unit of the sum of chances.
     let start = units(rng.uniform());
+    let row = (!chances.takes_all).then(|| site.by_chance(weights, &reached, &chances)).transpose()?;
+    let length: u128 = row.iter().flat_map(|row| row.lengths().values()).map(|span| span.all).sum();
     let places: Vec<u128> = (0..).map(|k| start + k * UNITS).take_while(|place| *place < length).collect();
     // One number for each draw, on whatever rank the leaf is.
     let starts: Vec<f64> = places.iter().map(|_| rng.uniform()).collect();
     // The leaves that give sources for the norm or for errors, in tree order.
-    let mut given: BTreeMap<usize, (usize, Option<Given>)> = BTreeMap::new();
-    for b in
-        leaves(tree, |b| !tree.sources_of(b).is_empty() && (near[b] || is_taken(b))).into_iter().map(|b| b as usize)
-    {
-        let sources = tree.sources_of(b);
-        let all = Given { chance: 1.0, picks: sources.len(), start: 0.0 };
-        given.insert(sources.start, (b, is_taken(b).then_some(all)));
+    let mut given: BTreeMap<usize, (Leaf, Option<Given>)> = BTreeMap::new();
+    for leaf in site.leaves_with_sources(&reached, chances.takes_all)? {
+        let all = Given { chance: 1.0, picks: leaf.sources.len(), start: 0.0 };
+        let taken = chances.takes(leaf.near);
+        given.insert(leaf.sources.start, (leaf, taken.then_some(all)));
     }
-    for (draw, b) in chances.at(&levels, &places) {
-        let (chance, picks) = chance(b);
-        given.insert(tree.sources_of(b).start, (b, Some(Given { chance, picks, start: starts[draw] })));
+    let rows = row.map(|row| row.at(&[Places { classes: row.lengths().keys().copied().collect(), places }]));
+    for (draw, leaf) in rows.transpose()?.into_iter().flatten().flatten() {
+        let weight = weights.of_leaf(leaf.sources.len(), leaf.corners);
+        let (chance, picks) = chances.of(weight, leaf.sources.len(), leaf.close);
+        given.insert(leaf.sources.start, (leaf, Some(Given { chance, picks, start: starts[draw] })));
     }
     // Sources of leaves that are taken as a whole need no weights.
-    let in_part = |b: usize, from: Given| from.picks < tree.sources_of(b).len();
-    let place =
-        |&(b, from): &(usize, Option<Given>)| from.filter(|&from| in_part(b, from)).map(|_| (b, level_of(tree, b)));
-    let places: Vec<(usize, usize)> = given.values().filter_map(place).collect();
-    let mut of_points = weights.of_points(site, &places)?.into_iter();
-    let for_errors = |(_, from): &(usize, Option<Given>)| from.map_or(0, |from| from.picks);
-    let for_norm = |leaf: &(usize, _)| if near[leaf.0] { tree.sources_of(leaf.0).len() } else { for_errors(leaf) };
+    let in_part = |leaf: &Leaf, from: Given| from.picks < leaf.sources.len();
+    let parts = given.values().filter(|(leaf, from)| from.is_some_and(|from| in_part(leaf, from)));
+    let parts: Vec<&Leaf> = parts.map(|(leaf, _)| leaf).collect();
+    let mut of_points = weights.of_points(site, &parts)?.into_iter();
+    let for_errors = |(_, from): &(Leaf, Option<Given>)| from.map_or(0, |from| from.picks);
+    let for_norm = |one: &(Leaf, _)| if one.0.near { one.0.sources.len() } else { for_errors(one) };
     let mut of_norm = Sources::with_room(given.values().map(for_norm).sum());
     let mut of_errors = Sources::with_room(given.values().map(for_errors).sum());
-    for (b, from) in given.into_values() {
-        let range = tree.sources_of(b);
-        if near[b] {
+    for (leaf, from) in given.into_values() {
+        let range = leaf.sources.clone();
+        if leaf.near {
             range.clone().for_each(|at| of_norm.take(at, 1.0));
         }
         let Some(from) = from else { continue };
         let Given { chance, picks, start } = from;
         let mut give = |at: usize, probability: f64| {
             of_errors.take(at, probability);
-            if !near[b] {
+            if !leaf.near {
                 of_norm.take(at, probability);
             }
         };
-        let weights = if in_part(b, from) { of_points.next() } else { None };
+        let weights = if in_part(&leaf, from) { of_points.next() } else { None };
         match weights {
             None => range.for_each(|at| give(at, chance)),
             Some(weights) => {
@@ -191,39 +208,13 @@ pub(super) fn sources(
     Ok([of_norm, of_errors])
 }
 
-/// Some boxes and all boxes above them.
-pub(super) fn with_ancestors(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<u32> {
-    let mut found = BTreeSet::new();
-    for &b in boxes {
-        let mut above = b;
-        while above != NONE && found.insert(above) {
-            above = tree.parent(above as usize);
-        }
-    }
-    found.into_iter().collect()
-}
-
-/// For each box, whether it or a box above it is one of `boxes`.
-fn in_or_below(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<bool> {
-    let mut found = vec![false; tree.boxes()];
-    boxes.iter().for_each(|&b| found[b as usize] = true);
-    for level in 0..tree.levels() {
-        let boxes = tree.level(level);
-        let (above, here) = found.split_at_mut(boxes.start);
-        let here = here[..boxes.len()].par_iter_mut().enumerate().with_min_len(BOXES_OF_A_TASK);
-        here.for_each(|(k, found)| {
-            let parent = tree.parent(boxes.start + k);
-            *found = *found || parent != NONE && above[parent as usize];
-        });
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::sampled::OnHost;
+    use super::super::on_host::OnHost;
     use super::*;
+    use fmm_traits::Hierarchy;
     use fmm_tree::{BuildOptions, ListOptions};
+    use std::collections::BTreeSet;
 
     /// A part of 3000 sources, drawn many times: in many small leaves, and in few large leaves.
     #[test]
@@ -235,13 +226,12 @@ mod tests {
         for occupancy in [8.0, 400.0] {
             let tree = fmm_tree::build(&xyz, None, &BuildOptions { occupancy, ..BuildOptions::default() }).unwrap();
             let lists = fmm_tree::uvwx(&tree, &ListOptions::default()).unwrap();
-            let site = OnHost { tree: &tree, lists: &lists, theta: None };
+            let site = OnHost::new(&tree, &lists, None);
             let weights = Weights::new(&site, End::Targets, n).unwrap();
             let leaf = (0..tree.boxes()).rfind(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap() as u32;
-            let near = in_or_below(&tree, &site.near_rows(&with_ancestors(&tree, &[leaf])).unwrap());
             let mut of_near = BTreeSet::new();
-            for b in (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && near[b]) {
-                of_near.extend(tree.sources_of(b).map(|i| i as u32));
+            for near in site.leaves_with_sources(&site.reached(&[leaf]).unwrap(), false).unwrap() {
+                of_near.extend(near.sources.map(|i| i as u32));
             }
             assert!(tree.sources_of(leaf as usize).all(|i| of_near.contains(&(i as u32))));
             assert!(of_near.len() < 9 * n / 10, "{}", of_near.len());

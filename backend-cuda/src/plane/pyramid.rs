@@ -348,6 +348,10 @@ impl DevicePyramid {
         let targets = if self.same_points() { 0 } else { self.targets.bytes() + self.target_start.bytes() };
         self.center.bytes() + self.radius.bytes() + self.source_start.bytes() + self.sources.bytes() + targets
     }
+    /// Side of the square that stands for the root: twice its radius, or 2 if all points are one point.
+    pub(crate) fn root_side(&self) -> f64 {
+        if self.root > 0.0 { 2.0 * self.root } else { 2.0 }
+    }
     /// The pyramid as kernels see it: `Pyramid` of `pyramid.cuh`. Boxes have a scale of at least `least` radii of the
     /// root.
     pub(crate) fn described(&self, least: f64) -> Result<Buffer<u64>, Error> {

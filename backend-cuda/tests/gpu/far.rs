@@ -353,13 +353,11 @@ fn thinned(device: &Device) {
         let (sources, targets) = (every(0, 3), every(1, 7));
 
         let mut placed = crate::placed(device, &options, &points, None).unwrap();
-        let boxes = placed.boxes().unwrap();
-        assert_eq!((&boxes.parent, &boxes.anchor), (&here.parent, &here.anchor));
         let cut = placed.cut(&settings).unwrap();
         crate::cuts::same(&cut, &here, &lists, [&sources, &targets], kind.name());
 
         let (small, lists) = fmm_tree::thin(&here, &lists, &sources, &targets);
-        let there = placed.cut(&settings).unwrap().thin(&boxes, [&sources, &targets]).unwrap();
+        let there = placed.cut(&settings).unwrap().thin([&sources, &targets]).unwrap();
         let solver =
             solver(&Kernels::of(&family, Outputs::GRADIENT).unwrap(), &settings, Precision::F64, there).unwrap();
         let (copy, copied_lists) = solver.download().unwrap();

@@ -7,7 +7,7 @@ use backend_cpu::pairwise::Pairwise;
 use backend_cpu::{Isa, Pairs};
 use backend_cuda::{
     CallerPoints, Device, DeviceLists, DeviceTargets, Direct, Expansion, Placed, Plan, Root, Settings, TreeOptions,
-    build, solver, uvwx,
+    build, build_reported, solver, uvwx,
 };
 use fmm_kernels::equivalent::{EquivalentExpansion, Fill, Lattice};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
@@ -48,7 +48,7 @@ fn same(device: &Device, s: &[f64], t: Option<&[f64]>, ncrit: usize, l: &ListOpt
     let lists = fmm_tree::uvwx(&tree, l).unwrap();
     equal_lists(&uvwx(&built, l).unwrap().download().unwrap(), &lists, what);
     // The device chooses the same root.
-    let boxes = Placed::new(device, &o, s, t.as_deref()).unwrap().boxes().unwrap();
+    let boxes = build_reported(device, s, t.as_deref(), &o).unwrap().0.download().unwrap();
     assert_eq!((boxes.corner, boxes.side, &boxes.level_start), (tree.corner, tree.side, &tree.level_start), "{what}");
     assert!(boxes.anchor == tree.anchor, "{what}");
 }

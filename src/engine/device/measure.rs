@@ -1,12 +1,12 @@
 //! The sums by which a plan on a device measures errors: direct sums, and those of a small tree.
 
-use super::site::{OnDevice, Site, mesh_of};
-use super::{Device, method, timed};
+use super::site::{Site, mesh_of};
+use super::{Device, OnDevice, method, timed};
 use crate::engine::{drawn_of, not_placed, sums_of, trial_of, trial_with};
 use crate::probe::Trial;
 use crate::probe::sample::Sample;
 use backend_cuda::{CallerPoints, DeviceSolver, DeviceTargets, Ground, Settings};
-use fmm_traits::{Error, Precision, Tree};
+use fmm_traits::{Error, Precision};
 use std::sync::Arc;
 
 /// The sums of a solver at the targets of a sample.
@@ -39,8 +39,8 @@ impl Device {
         if let Some(kept) = site.trial(settings.policy, edges) {
             return Ok(kept);
         }
-        let (boxes, direct) = (site.boxes()?, |s, q: &[&[f64]], t| self.sums_at(s, q, t));
-        let there = OnDevice { cut: site.placed.cut(settings)?, boxes: &*boxes, direct: &direct };
+        let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+        let there = OnDevice { cut: site.placed.cut(settings)?, direct: &direct };
         let trial = trial_of(&self.request, &self.choice, &there, self.near_errs())?;
         Ok(site.keep(settings.policy, edges, trial))
     }
@@ -55,12 +55,12 @@ impl Device {
         &self,
         order: usize,
         ground: &Ground,
-        there: &OnDevice<'_, Tree>,
+        there: &OnDevice<'_>,
         kept: Option<&Trial>,
     ) -> Result<(Result<SmallSums, Error>, Option<Trial>), Error> {
         let (request, choice, parts) = (&self.request, &self.choice, &self.parts);
-        let (cut, boxes) = (&there.cut, there.boxes);
-        let thin = |sample: &Sample| cut.thin(boxes, [&sample.of_errors.positions, &sample.targets]);
+        let cut = &there.cut;
+        let thin = |sample: &Sample| cut.thin([&sample.of_errors.positions, &sample.targets]);
         let (mut made, mut sums) = ((not_placed(), 0.0), not_placed());
         let (drawn, small) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| made = timed(|| method(request, parts, order, ground)));

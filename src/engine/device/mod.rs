@@ -1,9 +1,11 @@
 //! The engine on an NVIDIA GPU: fast methods on an octree, and direct summation.
 
 mod measure;
+mod sampled;
 mod site;
 
-pub(crate) use site::{OnDevice, TREES_KEPT, Trees};
+pub(crate) use sampled::OnDevice;
+pub(crate) use site::{TREES_KEPT, Trees};
 
 use self::site::{Shared, Site, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
@@ -321,15 +323,15 @@ impl Engine for Device {
         mesh.corners = match site.corners.get() {
             Some(&known) => known,
             None => {
-                let mean = site.placed.cut(&settings)?.corner_mean(HALF_CORNER_POWER)?;
+                let cut = site.placed.cut(&settings)?;
+                let mean = cut.corner_sums(false, HALF_CORNER_POWER)?.1 / cut.counts()[1].max(1) as f64;
                 *site.corners.get_or_init(|| mean)
             }
         };
         Ok(mesh)
     }
 
-    /// The host draws the sample from a copy of the boxes. The device cuts out the small tree with its lists and
-    /// computes all sums. A direct sum is in f64, and its error counts as zero.
+    /// The device draws the sample, cuts out the small tree with its lists, and computes all sums. A direct sum is in f64, and its error counts as zero.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
@@ -340,11 +342,11 @@ impl Engine for Device {
         let Some(tree) = &new.tree else { return not_placed() };
         let mut guard = locked(tree);
         let site = &mut *guard;
-        let (ground, boxes) = (site.placed.ground(), site.boxes()?);
+        let ground = site.placed.ground();
         let edges = mesh_of(&site.placed.sizes(&settings)?, site.placed.report()).edges.of_points();
         let kept = site.trial(settings.policy, edges);
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
-        let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &*boxes, direct: &direct };
+        let there = OnDevice { cut: site.placed.cut(&settings)?, direct: &direct };
         let (small, fresh) = self.sums_of_sample(order, &ground, &there, kept.as_deref())?;
         let trial = match (kept, fresh) {
             (_, Some(fresh)) => site.keep(settings.policy, edges, fresh),
@@ -369,11 +371,11 @@ impl Engine for Device {
         let Some(New { tree: Some(tree), solvers, .. }) = &self.new else { return not_placed() };
         let site = &mut *locked(tree);
         let trial = self.trial(site, &settings)?;
-        let (boxes, sample) = (site.boxes()?, &trial.drawn.sample);
+        let sample = &trial.drawn.sample;
         let measured = solvers.iter().find(|(of, _)| *of == order && self.request.precision == Precision::F64);
         let made = match measured {
             None if nodes == 1 => {
-                let small = site.placed.cut(&settings)?.thin(&boxes, [&sample.of_errors.positions, &sample.targets])?;
+                let small = site.placed.cut(&settings)?.thin([&sample.of_errors.positions, &sample.targets])?;
                 let exact = self.request.clone().precision(Precision::F64);
                 Some(solver(&exact, &self.parts, order, small)?)
             }
@@ -382,7 +384,7 @@ impl Engine for Device {
         let one = made.as_ref().or(measured.map(|(_, solver)| solver)).filter(|_| nodes == 1);
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
-        let there = OnDevice { cut, boxes: &*boxes, direct: &direct };
+        let there = OnDevice { cut, direct: &direct };
         let asked = (&self.request, &self.choice);
         errors_of_attributes(asked, &trial, &there, nodes, one.map(|solver| &**solver as &dyn Solver))
     }

@@ -2,10 +2,9 @@
 
 use crate::mesh::{Edges, Mesh};
 use crate::probe::Trial;
-use crate::probe::sampled::{Direct, End, Sampled};
-use backend_cuda::{CallerPoints, Counts, Cut, JointPoints, Placed};
-use fmm_traits::{Error, Hierarchy, Policy, Tree};
-use fmm_tree::{BuildOptions, BuildReport, DISTANCES, Incoming};
+use backend_cuda::{CallerPoints, Counts, JointPoints, Placed};
+use fmm_traits::{Error, Policy};
+use fmm_tree::{BuildOptions, BuildReport};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Largest number of trees that a plan keeps while its candidates are tried.
@@ -15,8 +14,6 @@ pub(crate) const TREES_KEPT: usize = 2;
 pub(crate) struct Site {
     options: BuildOptions,
     pub placed: Placed,
-    /// A copy of the boxes on the host.
-    boxes: Option<Arc<Tree>>,
     /// The samples on which errors are measured, by list policy, each with the edges between points and expansions in
     /// the lists from which it was drawn.
     trials: Vec<(Policy, usize, Arc<Trial>)>,
@@ -45,15 +42,7 @@ impl Site {
     }
 
     fn of(options: &BuildOptions, placed: Placed) -> Site {
-        Site { options: *options, placed, boxes: None, trials: Vec::new(), corners: OnceLock::new() }
-    }
-
-    /// A copy of the boxes on the host.
-    pub fn boxes(&mut self) -> Result<Arc<Tree>, Error> {
-        if self.boxes.is_none() {
-            self.boxes = Some(Arc::new(self.placed.boxes()?));
-        }
-        Ok(self.boxes.clone().expect("just copied"))
+        Site { options: *options, placed, trials: Vec::new(), corners: OnceLock::new() }
     }
 
     /// The sample for the lists of a policy, which have so many edges between points and expansions, if there is one.
@@ -116,61 +105,6 @@ impl Trees {
             kept.remove(0);
         }
         Ok(site)
-    }
-}
-
-/// A function that computes direct sums in f64 on the device of a [`Cut`].
-pub(crate) type SumsOnDevice<'a> = &'a dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error>;
-
-/// Placed points on the device, for a sample. `boxes` is a copy of the boxes on the host.
-pub(crate) struct OnDevice<'a, H> {
-    pub cut: Cut<'a>,
-    pub boxes: &'a H,
-    pub direct: SumsOnDevice<'a>,
-}
-
-impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
-    type Boxes = H;
-
-    fn boxes(&self) -> &H {
-        self.boxes
-    }
-    fn incoming(&self) -> Result<Vec<Incoming>, Error> {
-        self.cut.incoming()
-    }
-    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Vec<f64>>, Error> {
-        self.cut.far_factors(weights, half_power)
-    }
-    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.cut.near_rows(of)
-    }
-    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.cut.far_rows(of)
-    }
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
-        match of {
-            End::Sources => self.cut.corner_sums_of_sources(half_power),
-            End::Targets => self.cut.corner_sums(half_power),
-        }
-    }
-    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        let [x, y, z] = match of {
-            End::Sources => self.cut.sources(positions)?,
-            End::Targets => self.cut.targets(positions)?,
-        };
-        Ok(x.into_iter().zip(y).zip(z).map(|((x, y), z)| [x, y, z]).collect())
-    }
-    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
-        self.cut.source_indices(positions)
-    }
-    fn sums(
-        &self,
-        sources: &[u32],
-        strengths: &[&[f64]],
-        targets: &[u32],
-        _: (usize, Direct),
-    ) -> Result<Vec<Vec<f64>>, Error> {
-        (self.direct)(self.cut.some_sources(sources)?, strengths, self.cut.some_targets(targets)?)
     }
 }
 

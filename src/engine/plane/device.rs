@@ -69,16 +69,16 @@ impl PlaneOnDevice {
         }
     }
 
-    /// A sample of placed points, and the small problem of its points. The host draws the sample from a copy of the
-    /// boxes. The device computes its direct sums, and cuts the small problem out. Only that is copied.
+    /// A sample of placed points, and the small problem of its points. The device draws the sample, computes its direct
+    /// sums, and cuts the small problem out. That is copied, with all boxes.
     fn sampled(&self, there: &PlanePlaced) -> Result<Sampled, Error> {
         let device = self.cuda.open(self.request.cache.as_ref())?;
-        let (boxes, kernel, derivatives) = (there.boxes()?, self.pairs.kernel, self.derivatives());
+        let (kernel, derivatives) = (self.pairs.kernel, self.derivatives());
         let direct = |s, q: &[&[f64]], t| plane_sums(&device, kernel, derivatives, (s, t), q);
-        let site = OnDevice { cut: there.cut()?, boxes: &boxes, direct: &direct };
+        let site = OnDevice { cut: there.cut()?, direct: &direct };
         let trial = trial_of(&self.request, &self.choice, &site, self.request.precision == Precision::F32)?;
         let kept = [&trial.drawn.sample.of_errors.positions[..], &trial.drawn.sample.targets];
-        let thin = site.cut.thin_pyramid(&boxes, kept)?;
+        let thin = site.cut.thin_pyramid(&there.boxes()?, kept)?;
         Ok(Sampled::new(trial, thin))
     }
 

@@ -12,8 +12,8 @@ use crate::costs;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::probe::Trial;
+use crate::probe::on_host::OnHost;
 use crate::probe::sample::Sample;
-use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use adaptive2d::{ConnectOptions, Norm, PlanePoints, Pyramid, PyramidOptions, connect};
 use backend_cpu::Workspaces;
@@ -173,7 +173,7 @@ impl Engine for Plane {
             Some(sampled) => sampled,
             None => {
                 let (pyramid, lists) = (&site.pyramid, &site.lists);
-                let trial = trial_of(r, c, &OnHost { tree: pyramid, lists, theta: None }, self.rough())?;
+                let trial = trial_of(r, c, &OnHost::new(pyramid, lists, None), self.rough())?;
                 let thin = thinned(pyramid, lists, &trial);
                 Sampled::new(trial, thin)
             }

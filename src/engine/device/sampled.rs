@@ -1,0 +1,166 @@
+//! Placed points on a device, as the probe sees them. The device draws leaves by their weights.
+
+use crate::probe::corners::Weights;
+use crate::probe::draw::Span;
+use crate::probe::sampled::{Direct, End, Kinds, Places, Row, Sampled};
+use crate::probe::sources::Chances;
+use backend_cuda::{CallerPoints, Corners, Cut, Numbers, Reached, Shares, Told};
+use fmm_traits::Error;
+use fmm_tree::{DISTANCES, Leaf};
+use std::collections::BTreeMap;
+
+/// A function that computes direct sums in f64 on the device of a [`Cut`].
+pub(crate) type SumsOnDevice<'a> = &'a dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error>;
+
+/// Placed points on the device, for a sample.
+pub(crate) struct OnDevice<'a> {
+    pub cut: Cut<'a>,
+    pub direct: SumsOnDevice<'a>,
+}
+
+/// The weights of points as the device knows them.
+fn corners(weights: &Weights<Numbers>) -> Corners<'_> {
+    Corners { sums: &weights.sums, mean: weights.mean }
+}
+
+/// Leaves in a row on the device.
+struct There<'a> {
+    cut: &'a Cut<'a>,
+    row: backend_cuda::Row,
+    told: Told<'a>,
+    lengths: BTreeMap<u64, Span>,
+    counts: BTreeMap<u64, [usize; 2]>,
+}
+
+impl<'a> There<'a> {
+    fn new(cut: &'a Cut<'a>, row: backend_cuda::Row, told: Told<'a>) -> Self {
+        let classes = row.classes.iter();
+        let length = |class: &backend_cuda::Class| Span { before: 0, all: class.units.end - class.units.start };
+        let lengths = classes.clone().map(|class| (class.code, length(class))).collect();
+        let counts = classes.map(|class| (class.code, [class.targets as usize, class.leaves.len()])).collect();
+        There { cut, row, told, lengths, counts }
+    }
+}
+
+impl Row for There<'_> {
+    fn lengths(&self) -> &BTreeMap<u64, Span> {
+        &self.lengths
+    }
+
+    fn at(&self, rows: &[Places]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
+        // The places of all rows, counted from the start of this row.
+        let (mut all, mut counts) = (Vec::new(), Vec::new());
+        for Places { classes, places } in rows {
+            let (before, mut start) = (all.len(), 0);
+            let mut places = &places[..];
+            for code in classes {
+                let Some(class) = self.row.classes.iter().find(|class| class.code == *code) else { continue };
+                let end = start + (class.units.end - class.units.start);
+                let (here, later) = places.split_at(places.partition_point(|&place| place < end));
+                all.extend(here.iter().map(|place| class.units.start + (place - start)));
+                (start, places) = (end, later);
+            }
+            counts.push(all.len() - before);
+        }
+        let mut leaves = self.cut.at(&self.row, &all, self.told)?.into_iter();
+        Ok(counts.into_iter().map(|count| leaves.by_ref().take(count).enumerate().collect()).collect())
+    }
+}
+
+impl Kinds for There<'_> {
+    fn counts(&self) -> &BTreeMap<u64, [usize; 2]> {
+        &self.counts
+    }
+
+    fn leaves(&self) -> Result<Vec<(u64, Leaf)>, Error> {
+        let classes = self.row.classes.iter().flat_map(|class| std::iter::repeat_n(class.code, class.leaves.len()));
+        Ok(classes.zip(self.cut.leaves_of(&self.row, self.told)?).collect())
+    }
+}
+
+impl Sampled for OnDevice<'_> {
+    type Numbers = Numbers;
+    type Reached = Reached;
+
+    fn count(&self, of: End) -> usize {
+        match of {
+            End::Sources => self.cut.counts()[0],
+            End::Targets => self.cut.counts()[1],
+        }
+    }
+
+    fn same_points(&self) -> bool {
+        self.cut.same_points()
+    }
+
+    fn root_side(&self) -> f64 {
+        self.cut.root_side()
+    }
+
+    fn corner_sums(&self, of: End, half_power: u32) -> Result<(Numbers, Option<f64>), Error> {
+        let (sums, all) = self.cut.corner_sums(of == End::Sources, half_power)?;
+        Ok((sums, Some(all).filter(|all| *all > 0.0 && all.is_finite())))
+    }
+
+    fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Numbers>, Error> {
+        self.cut.far_factors(weights, half_power)
+    }
+
+    fn by_kind<'a>(
+        &'a self,
+        weights: &'a Weights<Numbers>,
+        factors: Option<&'a Numbers>,
+        targets: usize,
+    ) -> Result<Box<dyn Kinds + 'a>, Error> {
+        let row = self.cut.by_kind(corners(weights), factors, targets)?;
+        Ok(Box::new(There::new(&self.cut, row, Told { factors, ..Told::default() })))
+    }
+
+    fn reached(&self, leaves: &[u32]) -> Result<Reached, Error> {
+        self.cut.reached(leaves)
+    }
+
+    fn weights_of_sources(&self, weights: &Weights<Numbers>, reached: &Reached) -> Result<[f64; 2], Error> {
+        let sums = self.cut.weights_of_sources(corners(weights), reached)?;
+        Ok(sums.map(|all| Span { before: 0, all }.sum()))
+    }
+
+    fn by_chance<'a>(
+        &'a self,
+        weights: &'a Weights<Numbers>,
+        reached: &'a Reached,
+        chances: &'a Chances,
+    ) -> Result<Box<dyn Row + 'a>, Error> {
+        let &Chances { share, share_of_close, of_a_leaf, takes_near: without_near, .. } = chances;
+        let shares = Shares { share, share_of_close, of_a_leaf: of_a_leaf as u32, without_near };
+        let row = self.cut.by_chance(corners(weights), reached, shares)?;
+        let told = Told { corners: Some(&weights.sums), reached: Some(reached), factors: None };
+        Ok(Box::new(There::new(&self.cut, row, told)))
+    }
+
+    fn leaves_with_sources(&self, reached: &Reached, all: bool) -> Result<Vec<Leaf>, Error> {
+        self.cut.leaves_with_sources(reached, all, Told { reached: Some(reached), ..Told::default() })
+    }
+
+    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
+        let [x, y, z] = match of {
+            End::Sources => self.cut.sources(positions)?,
+            End::Targets => self.cut.targets(positions)?,
+        };
+        Ok(x.into_iter().zip(y).zip(z).map(|((x, y), z)| [x, y, z]).collect())
+    }
+
+    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
+        self.cut.source_indices(positions)
+    }
+
+    fn sums(
+        &self,
+        sources: &[u32],
+        strengths: &[&[f64]],
+        targets: &[u32],
+        _: (usize, Direct),
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        (self.direct)(self.cut.some_sources(sources)?, strengths, self.cut.some_targets(targets)?)
+    }
+}

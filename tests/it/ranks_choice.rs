@@ -2,7 +2,7 @@
 //! all points on any rank.
 
 use crate::ranks::piece;
-use crate::{both, strengths};
+use crate::{both, difference, strengths};
 use fmm::ranks::{Event, Recorded, World, threads, threads_within};
 use fmm::{
     Cuda, Description, Error, Fmm, Gravity, Laplace, LaplaceDipole, Method, Plan, Precision, ProbeReport, Stokes,
@@ -120,6 +120,7 @@ fn a_choice_is_that_of_one_rank() {
 }
 
 /// On GPUs ranks have the tree of all, and cut it: methods, orders, leaves, measurements and sums are those of one rank.
+/// Sums by spherical harmonics agree to rounding, others in all bits.
 #[test]
 #[ignore = "needs a GPU"]
 fn gpu_choices_and_sums_are_those_of_one_rank() {
@@ -134,18 +135,27 @@ fn gpu_choices_and_sums_are_those_of_one_rank() {
             Fmm::new(Laplace).outputs(both()).tolerance(tolerance).precision(precision).backend(Cuda::default());
         same_choice(kind.name(), &builder, &points, &[], To::Sources, &[2, 3]);
         let sums = |builder: &Fmm, points: &[f64], q: &[f64]| {
-            let sums = builder.plan(points, Targets::Sources)?.apply(q)?;
-            Ok::<_, Error>((sums.potential, sums.gradient))
+            let plan = builder.plan(points, Targets::Sources)?;
+            let sums = plan.apply(q)?;
+            Ok::<_, Error>((plan.describe().method, [sums.potential, sums.gradient]))
         };
-        let one = sums(&builder, &points, &q).unwrap();
+        let (method, one) = sums(&builder, &points, &q).unwrap();
+        let rounding = match precision {
+            _ if method != Method::SphericalHarmonics.name() => 0.0,
+            Precision::F32 => 1e-6 * 3f64.sqrt(),
+            Precision::F64 => 1e-13 * 3f64.sqrt(),
+        };
         let shares = [1; 3];
         let parts = threads_within(Duration::from_secs(100), 3, |world: World| {
             let r = world.rank();
             sums(&builder.clone().ranks(&world), piece(&points, 3, &shares, r), piece(&q, 1, &shares, r))
         });
-        let parts: Vec<_> = parts.into_iter().map(|part| part.unwrap().unwrap()).collect();
-        assert!(parts.iter().flat_map(|part| &part.0).eq(&one.0), "{}: potentials", kind.name());
-        assert!(parts.iter().flat_map(|part| &part.1).eq(&one.1), "{}: gradients", kind.name());
+        let parts: Vec<_> = parts.into_iter().map(|part| part.unwrap().unwrap().1).collect();
+        for (k, one) in one.iter().enumerate() {
+            let all: Vec<f64> = parts.iter().flat_map(|part| &part[k]).copied().collect();
+            let error = difference(&all, one);
+            assert!(error <= rounding, "{}, {method}, output {k}: {error:e}", kind.name());
+        }
     }
 }
 

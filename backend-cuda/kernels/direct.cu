@@ -1,6 +1,6 @@
 // Direct summation of any kernel: every target against every source.
 //
-// Defined in front of this file: REAL, STRENGTHS, VALUES, TARGETS (per thread), BLOCK (threads), TILE (sources in
+// Defined in front of this file: REAL, STRENGTHS, VALUES, TARGETS (per thread), BLOCK (most threads), TILE (sources in
 // shared memory), and two device functions with the arguments (params, rx, ry, rz, q, u). `guarded_pair` is the
 // kernel. `bare_pair` is the kernel without the test for a zero distance, which then shows in a value that is not
 // finite. (If a zero distance might not show, `bare_pair` is the same as `guarded_pair`.)
@@ -46,12 +46,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
   for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)parameters[k];
 
-  const unsigned first = blockIdx.x * (BLOCK * TARGETS) + threadIdx.x;
+  const unsigned first = blockIdx.x * (blockDim.x * TARGETS) + threadIdx.x;
   REAL x[TARGETS][3];
   double sum[TARGETS][VALUES];
 #pragma unroll
   for (int t = 0; t < TARGETS; ++t) {
-    const unsigned i = min(first + t * BLOCK, m - 1);
+    const unsigned i = min(first + t * blockDim.x, m - 1);
     for (int a = 0; a < 3; ++a) x[t][a] = targets[(unsigned long long)a * m + i];
     for (int k = 0; k < VALUES; ++k) sum[t][k] = 0;
   }
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
       const uint4* from = (const uint4*)(sources + start);
       uint4* to = (uint4*)tile;
       const int words = count * (int)(sizeof(Source) / 16);
-      for (int w = threadIdx.x; w < words; w += BLOCK) to[w] = from[w];
+      for (int w = threadIdx.x; w < words; w += blockDim.x) to[w] = from[w];
     }
     __syncthreads();
 
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 #pragma unroll
     for (int t = 0; t < TARGETS; ++t) {
-      const unsigned self = own[min(first + t * BLOCK, m - 1)] - start;
+      const unsigned self = own[min(first + t * blockDim.x, m - 1)] - start;
       bool good = self >= TILE;
 #pragma unroll
       for (int k = 0; k < VALUES; ++k) good = good && finite(part[t][k]);
@@ -113,19 +113,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 #pragma unroll
   for (int t = 0; t < TARGETS; ++t) {
-    const unsigned i = first + t * BLOCK;
+    const unsigned i = first + t * blockDim.x;
     if (i >= m) continue;
 #pragma unroll
     for (int k = 0; k < VALUES; ++k) out[((unsigned long long)blockIdx.y * m + i) * VALUES + k] = sum[t][k];
   }
 }
 
-// out[i] = scale · the sum over the splits, in order.
-extern "C" __global__ void combine(const double* parts, const double* scale, unsigned splits, unsigned m, double* out) {
+// out[i] = scale · the sum over the splits. `lanes` threads, a power of two up to 32, share a value: each adds every
+// lanes-th split in order, and then they add up what they have.
+extern "C" __global__ void combine(const double* parts, const double* scale, unsigned splits, unsigned m,
+                                   unsigned lanes, double* out) {
   const unsigned long long count = (unsigned long long)m * VALUES;
-  const unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= count) return;
+  const unsigned long long i = ((unsigned long long)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
   double sum = 0;
-  for (unsigned s = 0; s < splits; ++s) sum += parts[s * count + i];
-  out[i] = sum * scale[i % VALUES];
+  if (i < count)
+    for (unsigned s = threadIdx.x % lanes; s < splits; s += lanes) sum += parts[s * count + i];
+  for (unsigned apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+  if (i < count && threadIdx.x % lanes == 0) out[i] = sum * scale[i % VALUES];
 }

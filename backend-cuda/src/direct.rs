@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The shape of the pair loop. It changes the speed and the rounding of the sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Threads per block.
+    /// Largest number of threads per block.
     pub block: usize,
     /// Targets per thread.
     pub targets: usize,
@@ -41,10 +41,12 @@ impl Shape {
 
 /// Threads per block in kernels with one item per thread.
 const BLOCK: u32 = 256;
+/// Threads of a warp.
+const WARP_THREADS: u32 = 32;
 /// Blocks of the sum per multiprocessor that keep the device busy.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 32;
 /// Largest number of splits of the sources. With few targets, splits multiply the blocks.
-const MAX_SPLITS: usize = 256;
+const MAX_SPLITS: usize = 1024;
 
 /// A direct sum as a [`Solver`]. Calls from several threads wait for each other.
 struct Shared<T> {
@@ -199,6 +201,8 @@ pub struct Direct<T> {
     n: usize,
     m: usize,
     shape: Shape,
+    /// Threads per block.
+    threads: usize,
     splits: usize,
     /// Tiles per split.
     per_split: usize,
@@ -313,11 +317,14 @@ impl<T: Real> Direct<T> {
             (self.per_split as u32).into(),
             (&self.parts).into(),
         ];
-        let grid = (blocks(self.m, self.shape.block * self.shape.targets)?, splits);
+        let grid = (blocks(self.m, self.threads * self.shape.targets)?, splits);
         // SAFETY: arguments as in direct.cu; parts has a row of m·VALUES for each split.
-        unsafe { self.device.launch(&self.functions, "direct_sum", grid, self.shape.block as u32, &args)? };
-        let args = [(&self.parts).into(), (&self.scale).into(), splits.into(), m.into(), (&self.out).into()];
-        let grid = (blocks(self.m * self.values, BLOCK as usize)?, 1);
+        unsafe { self.device.launch(&self.functions, "direct_sum", grid, self.threads as u32, &args)? };
+        // With few targets there are many splits.
+        let lanes = splits.next_power_of_two().min(WARP_THREADS);
+        let args =
+            [(&self.parts).into(), (&self.scale).into(), splits.into(), m.into(), lanes.into(), (&self.out).into()];
+        let grid = (blocks(self.m * self.values * lanes as usize, BLOCK as usize)?, 1);
         // SAFETY: as above.
         unsafe { self.device.launch(&self.functions, "combine", grid, BLOCK, &args) }
     }
@@ -394,7 +401,9 @@ impl DirectBuilder<'_> {
         unsafe { device.launch(&functions, "pack_targets", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)? };
 
         let tiles = n.div_ceil(shape.tile);
-        let columns_of_blocks = m.div_ceil(shape.block * shape.targets).max(1);
+        // A block has no more warps than the targets need: idle warps take time from others.
+        let threads = m.div_ceil(shape.targets).next_multiple_of(WARP_THREADS as usize).min(shape.block);
+        let columns_of_blocks = m.div_ceil((threads * shape.targets).max(1)).max(1);
         let wanted = BLOCKS_PER_MULTIPROCESSOR * device.info().multiprocessors as usize;
         let splits = wanted.div_ceil(columns_of_blocks).min(MAX_SPLITS).min(tiles).max(1);
         let per_split = tiles.div_ceil(splits).max(1);
@@ -410,6 +419,7 @@ impl DirectBuilder<'_> {
             n,
             m,
             shape,
+            threads,
             splits,
             per_split,
             parameters: device.upload(&parameters, "parameters")?,

@@ -5,20 +5,27 @@
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
+/// The distance of the states of two calls.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
 impl Rng {
     /// A generator with its own stream for each seed.
     pub(crate) fn new(seed: u64) -> Self {
         Rng(seed)
     }
+    /// The generator after so many calls of [`bits`](Self::bits).
+    pub(crate) fn after(self, calls: u64) -> Self {
+        Rng(self.0.wrapping_add(STEP.wrapping_mul(calls)))
+    }
     /// 64 random bits.
     pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.0 = self.0.wrapping_add(STEP);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
-    /// Uniform in (0, 1), both ends excluded.
+    /// Uniform in (0, 1), both ends excluded: one call of [`bits`](Self::bits).
     pub(crate) fn uniform(&mut self) -> f64 {
         ((self.bits() >> 11) as f64 + 0.5) * (-53f64).exp2()
     }
@@ -28,7 +35,7 @@ impl Rng {
         r * (std::f64::consts::TAU * self.uniform()).cos()
     }
     /// Nearly standard normal, and ten times as fast as [`normal`](Self::normal): the number of ones among 64 random
-    /// bits, spread evenly over its unit interval. Its mean is 0 and its variance 1. Its fourth moment is 2.97, that of
+    /// bits, spread evenly over its unit interval: two calls of [`bits`](Self::bits). Its mean is 0 and its variance 1. Its fourth moment is 2.97, that of
     /// a normal variable 3.
     pub(crate) fn binomial(&mut self) -> f64 {
         let ones = f64::from(self.bits().count_ones());

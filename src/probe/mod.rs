@@ -151,12 +151,14 @@ impl Trial {
             facts.pull_back(&mut rows);
             Ok::<_, Error>(rows)
         };
-        let (mut bootstrap, mut normal) = (Bootstrap::default(), Vec::new());
+        let mut bootstrap = Bootstrap::default();
         let soft = sample.selves.as_deref().filter(|_| facts.skips_self);
-        // What is drawn needs no sums, so it is drawn while a device computes them.
-        let (exact, sums) = rayon::in_place_scope(|scope| {
-            scope.spawn(|_| bootstrap = Bootstrap::new(sample));
-            scope.spawn(|_| normal = sample.of_norm.normal(SCATTER_SETS, facts.linear()));
+        let others = || {
+            let normal = sample.of_norm.normal(SCATTER_SETS, facts.linear());
+            let normal = attributes.join_some(normal, facts, || site.indices(&sample.of_norm.positions))?;
+            Others::new(site, sample, soft, &normal, facts, direct)
+        };
+        let exact = || {
             let exact = sums(&sample.of_errors, strengths)?;
             let same = sample.of_norm == sample.of_errors;
             let sums = if same && soft.is_none() {
@@ -170,9 +172,13 @@ impl Trial {
                 })
             };
             Ok::<_, Error>((exact, sums))
-        })?;
-        let normal = attributes.join_some(normal, facts, || site.indices(&sample.of_norm.positions))?;
-        let others = Others::new(site, sample, soft, &normal, facts, direct)?;
+        };
+        // A device has little to do for each of these sums.
+        let (sums, others) = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| bootstrap = Bootstrap::new(sample));
+            rayon::join(exact, others)
+        });
+        let ((exact, sums), others) = (sums?, others?);
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
         Ok(Trial { drawn, bootstrap, exact, sums, scatter })

@@ -52,7 +52,7 @@ impl End {
 pub(crate) const HALF_CORNER_POWER: u32 = 12;
 
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
-pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
+pub(crate) type Direct<'a> = &'a (dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error> + Sync);
 
 /// The only rank.
 pub(super) static ALONE: LazyLock<World> = LazyLock::new(World::default);
@@ -82,7 +82,7 @@ pub(crate) trait Kinds: Row {
 }
 
 /// A tree with its lists.
-pub(crate) trait Sampled {
+pub(crate) trait Sampled: Sync {
     /// A number for each box.
     type Numbers;
     /// For each box, whether its sources are near some chosen leaves, and whether they are close: [`Leaf::near`],

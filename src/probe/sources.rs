@@ -38,6 +38,9 @@ pub(super) const SOURCES: f64 = 32_000.0;
 /// scatter of errors, which falls with the number of leaves, against the translations of their boxes.
 const DRAWN_LEAVES: f64 = 250.0;
 
+/// Sources whose strengths a thread draws at once: some tens of microseconds.
+const SOURCES_OF_A_TASK: usize = 4096;
+
 /// Drawn sources.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sources {
@@ -51,12 +54,8 @@ impl Sources {
     /// Sets of strengths, `components` numbers per source: the first set is uniform in (0, 1) and divided by the
     /// probability, the others are `normal_sets` sets of [`normal`](Self::normal) strengths.
     pub fn strengths(&self, normal_sets: usize, components: usize) -> Vec<Vec<f64>> {
-        let mut rng = Rng::new(SEED ^ 1);
-        let mut uniform = Vec::with_capacity(self.positions.len() * components);
-        for &probability in &self.probability {
-            uniform.extend((0..components).map(|_| rng.uniform() / probability));
-        }
-        let mut sets = self.normal(normal_sets, components);
+        let uniform = || self.numbers(components, (SEED ^ 1, 1), |p| 1.0 / p, Rng::uniform);
+        let (uniform, mut sets) = rayon::join(uniform, || self.normal(normal_sets, components));
         sets.insert(0, uniform);
         sets
     }
@@ -64,12 +63,32 @@ impl Sources {
     /// Sets of normal strengths (drawn by [`Rng::binomial`], which is fast and close enough: bounds rest on second and
     /// fourth moments), `components` numbers per source, divided by the root of the probability.
     pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
-        let of_set = |set: usize| {
-            let mut rng = Rng::new(SEED ^ (2 + set as u64));
-            let factors = self.probability.iter().flat_map(|p| std::iter::repeat_n(1.0 / p.sqrt(), components));
-            factors.map(|factor| factor * rng.binomial()).collect()
-        };
+        let of_set =
+            |set: usize| self.numbers(components, (SEED ^ (2 + set as u64), 2), |p| 1.0 / p.sqrt(), Rng::binomial);
         (0..sets).into_par_iter().map(of_set).collect()
+    }
+
+    /// `components` random numbers per source, times a factor of its probability. A number takes so many `calls` of
+    /// [`Rng::bits`]. Parts of the sources are drawn side by side.
+    fn numbers(
+        &self,
+        components: usize,
+        (seed, calls): (u64, u64),
+        factor: impl Fn(f64) -> f64 + Sync,
+        number: impl Fn(&mut Rng) -> f64 + Sync,
+    ) -> Vec<f64> {
+        let mut all = vec![0.0; self.probability.len() * components];
+        let parts =
+            all.par_chunks_mut(SOURCES_OF_A_TASK * components).zip(self.probability.par_chunks(SOURCES_OF_A_TASK));
+        parts.enumerate().for_each(|(part, (to, probability))| {
+            let before = part * SOURCES_OF_A_TASK * components;
+            let mut rng = Rng::new(seed).after(calls * before as u64);
+            for (to, &probability) in to.chunks_exact_mut(components).zip(probability) {
+                let factor = factor(probability);
+                to.fill_with(|| factor * number(&mut rng));
+            }
+        });
+        all
     }
 
     /// No sources, with room for `count`.

@@ -10,7 +10,8 @@ use fmm_tree::{DISTANCES, Leaf};
 use std::collections::BTreeMap;
 
 /// A function that computes direct sums in f64 on the device of a [`Cut`].
-pub(crate) type SumsOnDevice<'a> = &'a dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error>;
+pub(crate) type SumsOnDevice<'a> =
+    &'a (dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error> + Sync);
 
 /// Placed points on the device, for a sample.
 pub(crate) struct OnDevice<'a> {

@@ -157,12 +157,16 @@ impl<'a> Cloud<'a> {
             Given::Host(..) if empty => None,
             _ => request.backend.processor().opened(request).transpose()?,
         };
-        match (given, device) {
+        let load = || match (&device, request.family.place()) {
+            (Some(device), Place::Space) => device.load_programs_of_trees(),
+            _ => Ok(()),
+        };
+        let cloud = || match (given, &device) {
             (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),
             (Given::Host(sources, targets), Some(device)) => {
-                let there = CallerPoints::of_dim(&device, facts.dim, "sources", sources)?;
+                let there = CallerPoints::of_dim(device, facts.dim, "sources", sources)?;
                 let placement = Placement::of(facts, sources, targets);
-                placed(there, DeviceTargets::new(&device, facts.dim, placement.targets())?)
+                placed(there, DeviceTargets::new(device, facts.dim, placement.targets())?)
             }
             (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
             (Given::Device(..), _) if facts.attributes > 0 => {
@@ -170,7 +174,7 @@ impl<'a> Cloud<'a> {
             }
             (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources, Arc::default())),
             (Given::Device(sources, targets, stream), Some(device)) => {
-                let copy = |name, points| CallerPoints::copied(&device, facts.dim, name, points, stream);
+                let copy = |name, points| CallerPoints::copied(device, facts.dim, name, points, stream);
                 let there = copy("sources", sources)?;
                 let targets = match targets {
                     None => DeviceTargets::Sources,
@@ -178,7 +182,10 @@ impl<'a> Cloud<'a> {
                 };
                 placed(there, targets)
             }
-        }
+        };
+        // The first plan of a process waits for programs.
+        let (cloud, loaded) = rayon::join(cloud, load);
+        loaded.and(cloud)
     }
 
     /// Checks the points of this rank, and copies them to its device. All ranks call it together.

@@ -40,10 +40,15 @@ pub(crate) fn in_threads<E: Send>(threads: usize, work: impl Fn(usize) -> Result
         let others: Vec<_> = (1..threads).map(|t| scope.spawn(move || work(t))).collect();
         let mut done = work(0);
         for other in others {
-            done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            done = done.and(joined(other));
         }
         done
     })
+}
+
+/// What a thread returns. Panics go on.
+pub(crate) fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A region of pinned memory.

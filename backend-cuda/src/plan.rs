@@ -12,6 +12,7 @@ use crate::graph::Graph;
 use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::near_alone::NoFarField;
+use crate::pinned::joined;
 use crate::run::{Mode, Run};
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
@@ -118,7 +119,7 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
                 })
             };
             let far = far();
-            (near.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), far)
+            (joined(near), far)
         });
         let (near, far, columns) = (near?, far?, kernels.columns.clone());
         let ends = Ends::new(device, &columns, near.strengths(), near.values())?;

@@ -1,6 +1,7 @@
 //! A tree in device memory with its points: what plans and kernels ask of it, and copies from and to the host.
 
 use crate::device::{Arg, Buffer, ByItem, Device};
+use crate::pinned::joined;
 use crate::programs;
 use crate::ranks::Ranks;
 use crate::split::Boxes;
@@ -159,11 +160,6 @@ impl DevicePoints {
         let axis = |a: usize| if a < self.axes { xyz[a * self.n..(a + 1) * self.n].to_vec() } else { Vec::new() };
         Ok(Points { xyz: std::array::from_fn(axis), order: device.download(&self.order, "order")? })
     }
-}
-
-/// What a thread returns. Panics go on.
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl DeviceTree {

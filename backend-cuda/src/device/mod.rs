@@ -11,6 +11,7 @@ mod signature;
 pub(crate) use launches::{Arg, ByItem, MAX_WALKING_BLOCKS, blocks};
 pub(crate) use memory::Buffer;
 pub(crate) use processes::{Handle, machine};
+use programs::Fixed;
 pub(crate) use programs::Functions;
 
 use self::ledger::Ledger;
@@ -18,13 +19,13 @@ use self::processes::ForProcesses;
 use crate::compile::compiler;
 use crate::error::{failed, no_device};
 use crate::graph::{self, Graph, Lane};
+use crate::pinned::joined;
 use crate::pool::{Origin, Pool, Shelves};
 use crate::transfer::Staging;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use fmm_traits::Error;
 use std::collections::HashMap;
-use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -91,7 +92,7 @@ struct Inner {
     /// Loaded programs, by fingerprint.
     programs: Mutex<HashMap<String, Functions>>,
     /// Loaded programs without parameters, by name.
-    fixed: Mutex<HashMap<&'static str, Functions>>,
+    fixed: Mutex<HashMap<&'static str, Fixed>>,
 }
 
 impl Device {
@@ -107,7 +108,7 @@ impl Device {
         // The library of the compiler is loaded while the driver makes the context.
         let device = std::thread::scope(|scope| {
             let loading = scope.spawn(compiler);
-            Device::with(options, || loading.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            Device::with(options, || joined(loading))
         })?;
         // The first array that a pool gives takes as long as a small sum, whatever its size.
         device.alloc::<u8>(1, "the first array")?;

@@ -5,19 +5,31 @@ use super::signature::{Signature, signatures};
 use crate::cache;
 use crate::compile::{Program, compile};
 use crate::error::failed;
-use crate::programs::Named;
+use crate::pinned::joined;
+use crate::programs::{self, Named};
 use cudarc::driver::sys::CUfunction_attribute;
 use cudarc::driver::{CudaFunction, DriverError};
 use cudarc::nvrtc::Ptx;
 use fmm_traits::Error;
 use std::collections::HashMap;
-use std::panic::resume_unwind;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The entry points of a loaded program, by name.
 pub(crate) type Functions = Arc<HashMap<&'static str, (CudaFunction, Signature)>>;
 
+/// A program without parameters; `None` before it is loaded.
+pub(super) type Fixed = Arc<Mutex<Option<Functions>>>;
+
 impl Device {
+    /// Loads the programs that trees, lists and the probe of a plan in space need, unless they are loaded. They are
+    /// loaded when they are needed, too: a caller may call this while it does other things.
+    ///
+    /// # Errors
+    /// Errors of the device and of the compiler.
+    pub fn load_programs_of_trees(&self) -> Result<(), Error> {
+        self.fixed_together(&programs::OF_TREES)
+    }
+
     /// Loads `program`: from memory, else from the disk cache, else compiled.
     pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
         let info = &self.inner.info;
@@ -56,7 +68,7 @@ impl Device {
     pub(crate) fn load_together<const K: usize>(&self, programs: [Program; K]) -> Result<[Functions; K], Error> {
         let loaded: Vec<Result<Functions, Error>> = std::thread::scope(|scope| {
             let threads = programs.each_ref().map(|program| scope.spawn(|| self.load(program)));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e))).collect()
+            threads.into_iter().map(joined).collect()
         });
         let mut loaded = loaded.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
         Ok(std::array::from_fn(|_| loaded.next().expect("as many as there are programs")))
@@ -75,25 +87,28 @@ impl Device {
 
     /// [`load`](Device::load) of a program without parameters. `program` is called only on the first use of `name`.
     pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
-        let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        if let Some(functions) = known {
-            return Ok(functions);
+        let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default().clone();
+        // Whoever comes while it is loaded waits.
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some(functions) => Ok(functions.clone()),
+            None => Ok(known.insert(self.load(&program())?).clone()),
         }
-        let functions = self.load(&program())?;
-        self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
-        Ok(functions)
     }
 
     /// [`fixed`](Device::fixed) of several programs, which are compiled at the same time.
     pub(crate) fn fixed_together(&self, programs: &[Named]) -> Result<(), Error> {
         let missing: Vec<Named> = {
             let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner);
-            programs.iter().filter(|(name, _)| !known.contains_key(name)).copied().collect()
+            // What another thread loads counts as missing.
+            let is_loaded =
+                |name: &str| known.get(name).is_some_and(|known| known.try_lock().is_ok_and(|known| known.is_some()));
+            programs.iter().filter(|(name, _)| !is_loaded(name)).copied().collect()
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> =
                 missing.into_iter().map(|(name, program)| scope.spawn(move || self.fixed(name, program))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)).map(|_| ()))
+            threads.into_iter().try_for_each(|thread| joined(thread).map(|_| ()))
         })
     }
 }

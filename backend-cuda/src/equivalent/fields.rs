@@ -6,6 +6,7 @@ use super::recipe::Recipe;
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::far::{FarField, Made};
+use crate::pinned::joined;
 use crate::programs;
 use crate::ranks::Ranks;
 use fmm_kernels::equivalent::Lattice;
@@ -108,7 +109,7 @@ impl<T: DeviceScalar> Fields<T> {
             let programs = scope.spawn(|| Programs::load::<T>(device, kernels, lattice));
             let of_side = |side: f64| recipes.par_iter().map(|recipe| recipe.operators::<T>(side)).collect();
             let made: Option<Result<Vec<_>, Error>> = ahead.map(of_side);
-            (programs.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), made.transpose())
+            (joined(programs), made.transpose())
         });
         let (programs, _made) = (programs?, made?);
         let field = |(k, recipe)| Equivalent::new(device, recipe, Part::new(device, kernels, k)?, programs.clone());

@@ -14,6 +14,7 @@ use crate::far::{FarField, Made};
 use crate::levels::Units;
 use crate::lists::DeviceEdges;
 use crate::pieces::Leaves;
+use crate::pinned::joined;
 use crate::products::{Across, Products};
 use crate::programs::{self, Groups, LEAF_THREADS};
 use crate::ranks::{Ranks, Row};
@@ -132,22 +133,35 @@ impl<T: DeviceScalar> Spherical<T> {
         let most = sources[REGULAR].order.max(sources[SINGULAR].order);
         let translation = translation.unwrap_or(Translation::fastest::<T>(p));
         let ends = M2lEnds::new(parents, translation == Translation::Domains);
-        let translations = match translation {
-            Translation::Dense => Translations::Dense(Matrices::new(device, p, truncation)?),
-            Translation::Rcr | Translation::Domains => Translations::Rcr(Rotations::new(device, p, truncation, &ends)?),
-        };
+        let programs = [
+            programs::p2m_harmonics_program::<T>(near.strengths, most),
+            programs::l2p_harmonics_program::<T>(far.values, p, false),
+        ];
+        // Programs are loaded beside the operators.
+        let (translations, programs, products) = std::thread::scope(|scope| {
+            let programs = scope.spawn(|| device.load_together(programs));
+            let products = scope.spawn(|| Products::new::<T>(device));
+            let translations = match translation {
+                Translation::Dense => Matrices::new(device, p, truncation).map(Translations::Dense),
+                Translation::Rcr | Translation::Domains => {
+                    Rotations::new(device, p, truncation, &ends).map(Translations::Rcr)
+                }
+            };
+            (translations, joined(programs), joined(products))
+        });
+        let [p2m, l2p] = programs?;
         Ok(Spherical {
             order: p,
             strengths: near.strength_degrees.clone(),
             values: far.value_degrees.clone(),
-            p2m: device.load(&programs::p2m_harmonics_program::<T>(near.strengths, most))?,
-            l2p: device.load(&programs::l2p_harmonics_program::<T>(far.values, p, false))?,
+            p2m,
+            l2p,
             m2p: None,
-            products: Products::new::<T>(device)?,
+            products: products?,
             steps: steps(device, most)?,
             sources,
             series: DeviceSeries::new(device, derivatives_of(far.values), p)?,
-            translations,
+            translations: translations?,
             device_ends: DeviceM2lEnds::new(device, &ends)?,
             ends,
             placed: None,

@@ -1,6 +1,5 @@
-// Draws of leaves by their weights, for the sample of a probe. Twin of src/probe/{on_host,sample,sources,draw}.rs, which
-// define kinds, weights, chances and units. Compiled without fused
-// multiply-adds, so that units are those of the host.
+// Draws of leaves by their weights, for the sample of a probe. Twin of src/probe/{on_host,kind,sources,draw}.rs, which define
+// kinds, weights, chances and units. Compiled without fused multiply-adds, so that weights in units equal those of the host.
 //
 // A row of leaves has for each leaf a weight in units of 2^-40, as a number of 128 bits in four columns of 32 bits. The
 // prefix sums of each column (scan.cu) are exact, and together they are the prefix sums of the weights. The leaf at a
@@ -61,8 +60,8 @@ __device__ __forceinline__ double weight_of(u32 points, double corners, double m
 __device__ __forceinline__ bool is_target(const Tree& t, u32 b) { return is_leaf(t, b) && length(targets_of(t, b)) > 0; }
 __device__ __forceinline__ bool is_source(const Tree& t, u32 b) { return is_leaf(t, b) && length(sources_of(t, b)) > 0; }
 
-// For each leaf with targets the number of its incoming edges, plus 1; 0 for other boxes. `brief` as of cut.cu. Adds the
-// number of these leaves to *leaves.
+// For each leaf with targets the number of its M2L, M2P and P2P edges (Incoming::edges), plus 1; 0 for other boxes. `brief`
+// as of cut.cu. Adds the number of these leaves to *leaves.
 extern "C" __global__ void edges_of_leaves(const Tree* tree, u32 count, const u32* brief, u64* edges, u32* leaves) {
   const Tree t = *tree;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
@@ -72,8 +71,8 @@ extern "C" __global__ void edges_of_leaves(const Tree* tree, u32 count, const u3
   if (lane_id() == 0 && found > 0) atomicAdd(leaves, found);
 }
 
-// The kind of each leaf with targets: its level, population, and what reaches it, as Kind::code; NO_KIND for other
-// boxes. `edges` are sorted, and the leaves with more edges than 98 % of all leaves have a mark of their own.
+// The kind of each leaf with targets: its level, population and traits, as Kind::code; NO_KIND for other boxes. `edges` are
+// those of `edges_of_leaves`, sorted.
 extern "C" __global__ void kinds(const Tree* tree, u32 count, const u32* brief, const u64* edges, const u32* leaves,
                                  u64 all_targets, u64* kinds) {
   const Tree t = *tree;
@@ -88,9 +87,9 @@ extern "C" __global__ void kinds(const Tree* tree, u32 count, const u32* brief, 
   const u64 most = edges[count - 1 - (*leaves - 1) / 50];
   const u32 here = brief[b];
   const u32 population = (4 * targets >= mean ? 1 : 0) + (targets > 4 * max(mean, (u64)1) ? 1 : 0);
-  const u32 reached = (here & 3) | (here / 8 + 1 > most ? 4 : 0) | (here & 4 ? 8 : 0) |
-                      (length(sources_of(t, b)) == 0 ? 16 : 0);
-  kinds[b] = (u64)level_at(t, b) << 16 | population << 8 | reached;
+  const u32 traits = (here & 3) | (here / 8 + 1 > most ? 4 : 0) | (here & 4 ? 8 : 0) |
+                     (length(sources_of(t, b)) == 0 ? 16 : 0);
+  kinds[b] = (u64)level_at(t, b) << 16 | population << 8 | traits;
 }
 
 // The weights of the targets of the leaves of a row, and their numbers. `factors`: one for each box, or null.
@@ -111,8 +110,8 @@ extern "C" __global__ void weights_by_kind(const Tree* tree, u32 count, const u6
   targets[i] = points;
 }
 
-// The classes of a sorted row: found[0] is their number; five numbers for each, in any order: the class, where it ends in
-// the row, the sum of the weights up to there (low and high half), and that of the targets.
+// The classes of a sorted row: found[0] is their number; then five numbers for each, in any order: its code, the index one
+// past its last leaf, the sum of the weights up to there (low and high half), and that of the targets.
 extern "C" __global__ void classes(const u64* kinds, u32 count, const u64* e0, const u64* e1, const u64* e2,
                                    const u64* e3, const u64* targets, u64* found) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -173,15 +172,15 @@ extern "C" __global__ void weights_of_sources(const Tree* tree, u32 count, const
 }
 
 // The chance with which each leaf with sources is drawn, in units: Chances::of. `share` and `share_of_close` are the
-// expected numbers of draws for each unit of weight. With `without_near`, leaves with mark 1 are not drawn.
+// expected numbers of draws for each unit of weight. With `takes_near`, leaves with mark 1 are not drawn.
 extern "C" __global__ void chances(const Tree* tree, u32 count, const double* corners, double mean, const u32* marks,
-                                   double share, double share_of_close, u32 of_a_leaf, u32 without_near, u32* c0,
+                                   double share, double share_of_close, u32 of_a_leaf, u32 takes_near, u32* c0,
                                    u32* c1, u32* c2, u32* c3) {
   const Tree t = *tree;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b >= count) return;
   Wide units = {0, 0};
-  if (is_source(t, b) && !(without_near && (marks[b] & 1))) {
+  if (is_source(t, b) && !(takes_near && (marks[b] & 1))) {
     const u32 sources = length(sources_of(t, b));
     const double all = marks[b] & 2 ? share + share_of_close : share;
     const double expected = all * weight_of(sources, corners[b], mean);
@@ -191,8 +190,8 @@ extern "C" __global__ void chances(const Tree* tree, u32 count, const double* co
   put(units, b, c0, c1, c2, c3);
 }
 
-// The boxes at some places of a row of n weights: each place is a sum of weights, of which `places` has both halves. The
-// row has the boxes `row`, or all boxes if that is null.
+// The boxes at some places of a row of n weights. A place is a distance from the start of the row, in units; `places` has its
+// low and its high 64 bits. The row has the boxes `row`, or all boxes if that is null.
 extern "C" __global__ void drawn(const u64* e0, const u64* e1, const u64* e2, const u64* e3, u32 n, const u32* row,
                                  const u64* places, u32 count, u32* boxes) {
   const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
@@ -218,8 +217,9 @@ extern "C" __global__ void source_leaves(const Tree* tree, u32 count, const u32*
   if (b < count) flags[b] = is_source(t, b) && (any || (marks[b] & 1)) ? 1 : 0;
 }
 
-// What a probe asks of some boxes: six words for each – number, first and last source, first and last target, marks –
-// and six numbers – centre, side, `corners` and `factors`. The last three arrays may be null.
+// What a probe asks of some boxes. Six words for each: its number, the start and end of its sources, the start and end of
+// its targets, and its marks. Six numbers for each: its centre, its side, and its entries of `corners` and `factors`. An end
+// is one past the last point. `marks`, `corners` and `factors` may be null.
 extern "C" __global__ void facts(const Tree* tree, const u32* boxes, u32 count, const u32* marks, const double* corners,
                                  const double* factors, u32* words, double* numbers) {
   const Tree t = *tree;

@@ -5,7 +5,7 @@
 // fmm_traits::tree::NONE.
 #define NONE 0xffffffffu
 
-// Sets the flag of each box that holds one of the sources (or targets) at some positions.
+// Sets the flag of the root, and of each box that holds one of the sources (or targets) at some positions.
 extern "C" __global__ void holding(const Boxes* tree, const u32* positions, u32 count, u32 of_targets, u32* flags) {
   const Boxes t = *tree;
   const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
@@ -14,7 +14,7 @@ extern "C" __global__ void holding(const Boxes* tree, const u32* positions, u32 
   const u32 at = positions[k];
   const uint2* ranges = of_targets ? t.target_range : t.source_range;
   for (u32 b = 0; t.child_count[b] > 0;) {
-    // The child whose range ends behind the point.
+    // The first child whose range ends behind the point.
     u32 child = t.child_start[b];
     const u32 last = child + t.child_count[b] - 1;
     while (child < last && ranges[child].y <= at) ++child;
@@ -23,7 +23,7 @@ extern "C" __global__ void holding(const Boxes* tree, const u32* positions, u32 
   }
 }
 
-// The position of the first of n sorted positions that is at least `at`.
+// How many of n sorted positions are below `at`.
 __device__ __forceinline__ u32 first_from(const u32* positions, u32 n, u32 at) {
   u32 low = 0, high = n;
   while (low < high) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ u32 first_from(const u32* positions, u32 n, u32 at) {
 
 // The boxes with a flag as a tree of their own. `starts` are the prefix sums of the flags, so that the new number of a
 // box is the number of flags before it. Eight words for each: parent, first child (0 for a leaf), number of children,
-// octant, and the ranges of its sources and targets among those at the positions.
+// octant, and the ranges of its sources and targets among those at the positions. And the anchor of each.
 extern "C" __global__ void small_boxes(const Boxes* tree, u32 count, const u32* flags, const u64* starts,
                                        const u8* octant, const u32* sources, u32 n_sources, const u32* targets,
                                        u32 n_targets, u32* words, u64* anchor) {

@@ -1,6 +1,6 @@
-//! What the probe of a plan reads of a tree and lists in device memory, and the small problem that it cuts out:
-//! `kernels/cut.cu`. The draws of a sample and the small problem have modules of their own, `draw` and `thin`. Boxes,
-//! points and lists stay on the device. Octrees and pyramids go the same way.
+//! A tree and its lists in device memory, as the probe of a plan reads them: `kernels/cut.cu`. This module reads points and
+//! sums over boxes. The module `draw` draws leaves, the module `thin` makes the small problem of a sample. Boxes, points and
+//! lists of octrees stay on the device. A pyramid goes the same way, but for its small problem, which is made on the host.
 
 use crate::device::{Arg, Buffer, ByItem, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use crate::draw::Numbers;

@@ -1,5 +1,5 @@
 //! Draws of leaves by their weights on the device, for the sample of a probe: `kernels/draw.cu`. The boxes are not copied to
-//! the host; it gets the leaves that were drawn. The probe of the crate `fmm` says what is drawn, and why.
+//! the host, which gets the leaves that it asks for. The probe of the crate `fmm` says what is drawn, and why.
 
 use crate::cut::{Cut, within_boxes};
 use crate::device::{Arg, Buffer, ByItem, Device};
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
-/// Bits of a kind: a level, a population, and what reaches a leaf, eight bits each.
+/// Bits of a kind: eight bits each for level, population and traits.
 const KIND_BITS: u32 = 24;
 /// Columns of a weight in units, 32 bits each.
 const COLUMNS: usize = 4;
@@ -24,49 +24,51 @@ const FACTS: usize = 6;
 #[derive(Debug)]
 pub struct Numbers(pub(crate) Buffer<f64>);
 
-/// For each box, whether its sources are near some leaves, and whether they are close: [`Leaf::near`], [`Leaf::close`].
+/// For each box, whether its sources are near some chosen leaves, and whether they are close: [`Leaf::near`],
+/// [`Leaf::close`].
 #[derive(Debug)]
-pub struct Reached(Buffer<u32>);
+pub struct NearAndClose(Buffer<u32>);
 
-/// The powers of the distances of points from the centres of their leaves.
+/// The sums of ρ^(2·`half_power`) from which the weights of points are made ([`Cut::corner_sums`]). ρ is the distance of a
+/// point from the centre of its leaf, in sides of the leaf.
 #[derive(Clone, Copy, Debug)]
-pub struct Corners<'a> {
+pub struct PointWeights<'a> {
     /// Their sum over the points of each leaf.
     pub sums: &'a Numbers,
     /// Their mean over all points; `None`: all points have the weight 1.
     pub mean: Option<f64>,
 }
 
-impl Corners<'_> {
+impl PointWeights<'_> {
     fn args(self) -> [Arg; 2] {
         [(&self.sums.0).into(), self.mean.unwrap_or(0.0).into()]
     }
 }
 
-/// What is told of leaves besides their cubes and points.
+/// The arrays from which the optional fields of a [`Leaf`] are filled. Without an array, a field has its neutral value.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told<'a> {
+pub struct LeafFields<'a> {
     /// [`Leaf::corners`].
     pub corners: Option<&'a Numbers>,
     /// [`Leaf::factor`].
     pub factors: Option<&'a Numbers>,
     /// [`Leaf::near`] and [`Leaf::close`].
-    pub reached: Option<&'a Reached>,
+    pub near_and_close: Option<&'a NearAndClose>,
 }
 
-/// The expected numbers of draws of sources, of which chances of leaves are made. A leaf with `s` sources and the weight
-/// w has the expectation e = w · `share`, with close sources w · (`share` + `share_of_close`). It gives p = min(s,
-/// max(`of_a_leaf`, ⌈e⌉)) sources with the chance min(e / p, 1).
+/// How the chance with which a leaf is drawn follows from its weight w. A leaf with s sources expects e = w · `share`
+/// draws, with close sources e = w · (`share` + `share_of_close`). If it is drawn, it gives m = min(s, max(`of_a_leaf`, ⌈e⌉))
+/// sources. Its chance is min(e / m, 1).
 #[derive(Clone, Copy, Debug)]
 pub struct Shares {
     /// The expected number of draws for each unit of weight.
     pub share: f64,
-    /// The further number for close sources.
+    /// The number of draws that a close source expects in addition, for each unit of weight.
     pub share_of_close: f64,
     /// The number of sources that a leaf gives at least, if it has them.
     pub of_a_leaf: u32,
-    /// Whether near leaves have no chance.
-    pub without_near: bool,
+    /// Whether all near sources are taken. Their leaves then take no part in the draw.
+    pub takes_near: bool,
 }
 
 /// Leaves in a row, each as long as its weight in units of 2⁻⁴⁰.
@@ -74,8 +76,8 @@ pub struct Shares {
 pub struct Row {
     /// The leaves; `None`: all boxes.
     boxes: Option<Buffer<u32>>,
-    /// The columns of the sums of the weights before each leaf.
-    ends: [Buffer<u64>; COLUMNS],
+    /// The prefix sums of each column of the weights. Their entries i are the sum of the weights before leaf i.
+    sums: [Buffer<u64>; COLUMNS],
     /// Number of boxes.
     n: usize,
     /// The classes, in the order of the row.
@@ -87,9 +89,9 @@ pub struct Row {
 pub struct Class {
     /// Its code.
     pub code: u64,
-    /// Where it begins and ends in the row, in units.
+    /// Where the class begins and ends in the row, in units.
     pub units: Range<u128>,
-    /// The places of its leaves in the row.
+    /// The indices of its leaves in the row.
     pub leaves: Range<usize>,
     /// Number of targets in its leaves.
     pub targets: u64,
@@ -132,19 +134,19 @@ impl Cut<'_> {
         Ok(sums)
     }
 
-    /// The sums of the weights in rows of four columns, from the prefix sums.
+    /// The total of each array of weights, from the prefix sums of its four columns.
     fn totals<const K: usize, const ROWS: usize>(&self, sums: &[Buffer<u64>; K]) -> Result<[u128; ROWS], Error> {
         let last = self.device.entries(&sums.each_ref().map(|sums| (sums, self.boxes)), "sums of weights")?;
         let total = |row: &[u64]| row.iter().enumerate().map(|(k, &sum)| u128::from(sum) << (32 * k)).sum();
         Ok(std::array::from_fn(|row| total(&last[COLUMNS * row..COLUMNS * (row + 1)])))
     }
 
-    /// The leaves with targets, by kind: their level, their population, and what reaches them, as `Kind` of the probe has
+    /// The leaves with targets, by kind: their level, population and traits, as `Kind` of the probe has
     /// it. Each has the weight of its targets times its factor. There are `targets` targets.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn by_kind(&self, corners: Corners, factors: Option<&Numbers>, targets: usize) -> Result<Row, Error> {
+    pub fn by_kind(&self, corners: PointWeights, factors: Option<&Numbers>, targets: usize) -> Result<Row, Error> {
         let (device, n, kernels, all) = (self.device, self.boxes, self.draws()?, self.all());
         let brief = self.incoming_there()?;
         let (mut edges, mut places): (Buffer<u64>, Buffer<u32>) =
@@ -168,9 +170,9 @@ impl Cut<'_> {
         let args: Vec<Arg> = args.chain([factors]).chain(to).collect();
         // SAFETY: as above; the leaves are boxes.
         unsafe { kernels.threads("weights_by_kind", n, &args)? };
-        let (ends, [targets]) = (self.prefix_sums(&weights)?, self.prefix_sums(&points)?);
-        let classes = self.classes(&kernels, &kinds, &ends, &targets)?;
-        Ok(Row { boxes: Some(boxes), ends, n, classes })
+        let (sums, [targets]) = (self.prefix_sums(&weights)?, self.prefix_sums(&points)?);
+        let classes = self.classes(&kernels, &kinds, &sums, &targets)?;
+        Ok(Row { boxes: Some(boxes), sums, n, classes })
     }
 
     /// The classes of a row whose leaves are sorted by kind.
@@ -178,13 +180,13 @@ impl Cut<'_> {
         &self,
         kernels: &ByItem,
         kinds: &Buffer<u64>,
-        ends: &[Buffer<u64>; COLUMNS],
+        sums: &[Buffer<u64>; COLUMNS],
         targets: &Buffer<u64>,
     ) -> Result<Vec<Class>, Error> {
         // At most so many kinds of three populations and 32 sets of marks.
         let most = 96 * (1 + self.levels);
         let found: Buffer<u64> = self.device.zeros(1 + CLASS_WORDS * most, "classes of leaves")?;
-        let args = [kinds.into(), (self.boxes as u32).into()].into_iter().chain(ends.iter().map(Arg::from));
+        let args = [kinds.into(), (self.boxes as u32).into()].into_iter().chain(sums.iter().map(Arg::from));
         let args: Vec<Arg> = args.chain([targets.into(), (&found).into()]).collect();
         // SAFETY: arguments as in draw.cu; there is an entry for each kind, and each prefix sum has one for each box and one
         // more.
@@ -201,11 +203,11 @@ impl Cut<'_> {
         Ok(ends.into_iter().map(class).collect())
     }
 
-    /// The boxes that reach some leaves.
+    /// Marks the boxes that are near or close to some leaves.
     ///
     /// # Errors
     /// [`Error::TooMany`] for a box beyond those of the tree, and errors of the device.
-    pub fn reached(&self, leaves: &[u32]) -> Result<Reached, Error> {
+    pub fn near_and_close(&self, leaves: &[u32]) -> Result<NearAndClose, Error> {
         within_boxes(self.boxes, leaves)?;
         let (device, n, kernels, all) = (self.device, self.boxes, self.draws()?, self.all());
         let [m2l, p2l, m2p, p2p] = self.edges;
@@ -221,82 +223,93 @@ impl Cut<'_> {
             kernels.warps("mark_rows", count, &args)?;
             kernels.threads("mark_below", n, &[all[0], all[1], (&marks).into(), (&below).into()])?;
         }
-        Ok(Reached(below))
+        Ok(NearAndClose(below))
     }
 
     /// The sum of the weights of all sources, and that of the close sources, in units of 2⁻⁴⁰.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn weights_of_sources(&self, corners: Corners, reached: &Reached) -> Result<[u128; 2], Error> {
+    pub fn weights_of_sources(&self, corners: PointWeights, near_and_close: &NearAndClose) -> Result<[u128; 2], Error> {
         let columns: [Buffer<u32>; 2 * COLUMNS] = each(|_| self.device.alloc(self.boxes, "weights of leaves"))?;
-        let args = self.all().into_iter().chain(corners.args()).chain([(&reached.0).into()]);
+        let args = self.all().into_iter().chain(corners.args()).chain([(&near_and_close.0).into()]);
         let args: Vec<Arg> = args.chain(columns.iter().map(Arg::from)).collect();
         // SAFETY: arguments as in draw.cu; each box has an entry in all arrays.
         unsafe { self.draws()?.threads("weights_of_sources", self.boxes, &args)? };
         self.totals(&self.prefix_sums(&columns)?)
     }
 
-    /// All boxes in a row, of one class: a leaf with sources is as long as its chance, other boxes have no length.
+    /// All boxes in a row, of one class. A leaf with sources is as long as its chance. Other boxes, and near leaves if all
+    /// near sources are taken, have no length.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn by_chance(&self, corners: Corners, reached: &Reached, shares: Shares) -> Result<Row, Error> {
+    pub fn by_chance(
+        &self,
+        corners: PointWeights,
+        near_and_close: &NearAndClose,
+        shares: Shares,
+    ) -> Result<Row, Error> {
         let columns = self.columns()?;
-        let Shares { share, share_of_close, of_a_leaf, without_near } = shares;
-        let shares = [share.into(), share_of_close.into(), of_a_leaf.into(), u32::from(without_near).into()];
-        let args = self.all().into_iter().chain(corners.args()).chain([(&reached.0).into()]).chain(shares);
+        let Shares { share, share_of_close, of_a_leaf, takes_near } = shares;
+        let shares = [share.into(), share_of_close.into(), of_a_leaf.into(), u32::from(takes_near).into()];
+        let args = self.all().into_iter().chain(corners.args()).chain([(&near_and_close.0).into()]).chain(shares);
         let args: Vec<Arg> = args.chain(columns.iter().map(Arg::from)).collect();
         // SAFETY: arguments as in draw.cu; each box has an entry in all arrays.
         unsafe { self.draws()?.threads("chances", self.boxes, &args)? };
-        let ends = self.prefix_sums(&columns)?;
-        let [all] = self.totals(&ends)?;
+        let sums = self.prefix_sums(&columns)?;
+        let [all] = self.totals(&sums)?;
         let class = Class { code: 0, units: 0..all, leaves: 0..self.boxes, targets: 0 };
-        Ok(Row { boxes: None, ends, n: self.boxes, classes: vec![class] })
+        Ok(Row { boxes: None, sums, n: self.boxes, classes: vec![class] })
     }
 
     /// The leaves at some places of a row, in units from its start. All places lie within its classes.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn at(&self, row: &Row, places: &[u128], told: Told) -> Result<Vec<Leaf>, Error> {
+    pub fn at(&self, row: &Row, places: &[u128], fields: LeafFields) -> Result<Vec<Leaf>, Error> {
         let (device, count) = (self.device, places.len());
         let places: Vec<u64> = places.iter().flat_map(|&place| [place as u64, (place >> 64) as u64]).collect();
         let (places, boxes) = (device.upload(&places, "places")?, device.alloc::<u32>(count, "drawn leaves")?);
         let of = row.boxes.as_ref().map_or(Arg::NULL, Arg::from);
         let rest = [(row.n as u32).into(), of, (&places).into(), (count as u32).into(), (&boxes).into()];
-        let args: Vec<Arg> = row.ends.iter().map(Arg::from).chain(rest).collect();
+        let args: Vec<Arg> = row.sums.iter().map(Arg::from).chain(rest).collect();
         // SAFETY: arguments as in draw.cu; the row has n boxes, and its sums one entry more.
         unsafe { self.draws()?.threads("drawn", count, &args)? };
-        self.leaves((&boxes).into(), count, told)
+        self.leaves((&boxes).into(), count, fields)
     }
 
     /// The leaves of all classes of a row that was made by kind, in its order.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn leaves_of(&self, row: &Row, told: Told) -> Result<Vec<Leaf>, Error> {
+    pub fn leaves_of(&self, row: &Row, fields: LeafFields) -> Result<Vec<Leaf>, Error> {
         let count = row.classes.last().map_or(0, |class| class.leaves.end);
         let Some(boxes) = &row.boxes else { return Ok(Vec::new()) };
-        self.leaves(boxes.into(), count, told)
+        self.leaves(boxes.into(), count, fields)
     }
 
     /// The leaves whose sources are near, or all leaves with sources, by number.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn leaves_with_sources(&self, reached: &Reached, all: bool, told: Told) -> Result<Vec<Leaf>, Error> {
+    pub fn leaves_with_sources(
+        &self,
+        near_and_close: &NearAndClose,
+        all: bool,
+        fields: LeafFields,
+    ) -> Result<Vec<Leaf>, Error> {
         let (device, n, [tree, count]) = (self.device, self.boxes, self.all());
         let flags: Buffer<u32> = device.alloc(n, "leaves with sources")?;
-        let args = [tree, count, (&reached.0).into(), u32::from(all).into(), (&flags).into()];
+        let args = [tree, count, (&near_and_close.0).into(), u32::from(all).into(), (&flags).into()];
         // SAFETY: arguments as in draw.cu; each box has an entry in all arrays.
         unsafe { self.draws()?.threads("source_leaves", n, &args)? };
         let Flagged { boxes, count, .. } = self.flagged(&flags)?;
-        self.leaves((&boxes).into(), count, told)
+        self.leaves((&boxes).into(), count, fields)
     }
 
-    /// What is told of `count` boxes.
-    fn leaves(&self, boxes: Arg, count: usize, told: Told) -> Result<Vec<Leaf>, Error> {
+    /// Describes `count` boxes as leaves.
+    fn leaves(&self, boxes: Arg, count: usize, fields: LeafFields) -> Result<Vec<Leaf>, Error> {
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -304,11 +317,11 @@ impl Cut<'_> {
         let (words, numbers): (Buffer<u32>, Buffer<f64>) =
             (device.alloc(FACTS * count, "leaves")?, device.alloc(FACTS * count, "leaves")?);
         let of_numbers = |numbers: Option<&Numbers>| numbers.map_or(Arg::NULL, |numbers| (&numbers.0).into());
-        let marks = told.reached.map_or(Arg::NULL, |reached| (&reached.0).into());
+        let marks = fields.near_and_close.map_or(Arg::NULL, |near_and_close| (&near_and_close.0).into());
         let of = [(&self.tree).into(), boxes, (count as u32).into(), marks];
-        let args = of.into_iter().chain([of_numbers(told.corners), of_numbers(told.factors)]);
+        let args = of.into_iter().chain([of_numbers(fields.corners), of_numbers(fields.factors)]);
         let args: Vec<Arg> = args.chain([(&words).into(), (&numbers).into()]).collect();
-        // SAFETY: arguments as in draw.cu; there are `count` boxes, and each box has an entry in the arrays that are told.
+        // SAFETY: arguments as in draw.cu; there are `count` boxes, and each box has an entry in the arrays of the fields.
         unsafe { self.draws()?.threads("facts", count, &args)? };
         let words: Vec<[u32; FACTS]> = device.download_rows(&words, count, "leaves")?;
         let numbers: Vec<[f64; FACTS]> = device.download_rows(&numbers, count, "leaves")?;

@@ -63,7 +63,7 @@ pub use cudarc;
 pub use cut::Cut;
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{DeviceTargets, Direct, Shape};
-pub use draw::{Class, Corners, Numbers, Reached, Row, Shares, Told};
+pub use draw::{Class, LeafFields, NearAndClose, Numbers, PointWeights, Row, Shares};
 pub use equivalent::DeviceScalar;
 pub use joint::JointPoints;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, stencil119, treecode, uvwx};

@@ -35,7 +35,7 @@ impl Cut<'_> {
     pub fn thin(&self, [sources, targets]: [&[u32]; 2]) -> Result<Placed, Error> {
         let (device, start) = (self.device, Instant::now());
         let Some((large, l)) = self.octree else {
-            let reason = "it is cut by another function".to_string();
+            let reason = "`thin_pyramid` makes it".to_string();
             return Err(Error::Unsupported { operation: "a part of a pyramid", reason });
         };
         let points = [(self.sources, sources), (self.targets, targets)];
@@ -95,7 +95,7 @@ impl Cut<'_> {
         let words: Vec<[u32; 8]> = device.download_rows(&words, count, "boxes")?;
         let mut small = Tree { corner: large.corner, side: large.side, ..Tree::default() };
         small.anchor = device.download_rows(&anchor, count, "boxes")?;
-        // The boxes lie level by level: a level begins behind the first children of the boxes of the level above.
+        // The boxes are ordered by level: a level begins at the first box that is deeper than the box before it.
         let mut level = vec![0u8; count];
         for (b, &[parent, child, children, octant, s, s_end, t, t_end]) in words.iter().enumerate() {
             level[b] = if parent == NONE { 0 } else { level[parent as usize] + 1 };
@@ -124,8 +124,8 @@ impl Cut<'_> {
         Ok(Flagged { boxes, starts, count })
     }
 
-    /// A part of the sources and targets of a pyramid in all its boxes, with the edges between those that keep points,
-    /// on the host. `boxes` is a copy of the pyramid, whose points may be missing.
+    /// A pyramid with all boxes of this one but only some of its points, and the edges between boxes that still have points.
+    /// The result is on the host. `boxes` is a copy of the pyramid, whose points may be missing.
     ///
     /// # Errors
     /// [`Error::Shape`] if `boxes` are not those of this pyramid, and errors of the device.
@@ -165,7 +165,8 @@ impl Cut<'_> {
         Ok(numbers)
     }
 
-    /// The rows of the boxes `kept`, for each kind of edges with the numbers of boxes that receive and that give.
+    /// The edges between the boxes `kept`, for each kind of edges. Two arrays come with each kind: the new numbers of boxes as
+    /// targets and as sources of edges, `NONE` for those that drop out.
     fn rows<const K: usize>(
         &self,
         kept: &Buffer<u32>,

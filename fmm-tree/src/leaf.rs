@@ -1,18 +1,18 @@
-//! A leaf of a tree, as a probe sees it that does not have the tree.
+//! The facts about a leaf that a probe needs, in place of the tree, which may be in the memory of a device.
 
 use fmm_traits::Cube;
 use std::ops::Range;
 
-/// A leaf of a tree, with what a probe asks of it. A tree on a device gives such leaves instead of a copy of its boxes.
+/// A leaf of a tree, with what a probe asks of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leaf {
     /// The number of the box.
     pub number: u32,
     /// The cube that stands for the box in the operators of an expansion.
     pub cube: Cube,
-    /// Positions of its sources.
+    /// The range of its sources, as indices in tree order (positions).
     pub sources: Range<usize>,
-    /// Positions of its targets.
+    /// The range of its targets, as indices in tree order.
     pub targets: Range<usize>,
     /// The sum over its sources, or over its targets, of a power of their distance from its centre in sides of the leaf;
     /// 0 if this sum was not asked for.

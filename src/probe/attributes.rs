@@ -116,7 +116,7 @@ fn far_pairs(site: &impl Sampled, sample: &Sample) -> Result<Vec<FarPairs>, Erro
     };
     let of_leaf = |(leaf, targets): &(u32, Range<usize>)| {
         let mut far = vec![true; sample.of_errors.positions.len()];
-        for near in site.leaves_with_sources(&site.reached(&[*leaf])?, false)? {
+        for near in site.leaves_with_sources(&site.near_and_close(&[*leaf])?, false)? {
             far[within(&sample.of_errors.positions, &near.sources)].fill(false);
         }
         Ok((within(&sample.targets, targets), (0..far.len()).filter(|&i| far[i]).collect()))

@@ -3,8 +3,8 @@
 use super::classes::{BOXES_OF_A_TASK, Classes, sums};
 use super::corners::Weights;
 use super::draw::{Span, exact_sum, totals, units};
-use super::kind::{Kind, Usual};
-use super::sampled::{ALONE, End, Kinds, Places, Row, Sampled, corner_square};
+use super::kind::{Kind, Thresholds};
+use super::sampled::{ALONE, End, Kinds, Request, Row, Sampled, corner_square};
 use super::sources::Chances;
 use crate::variant::Truncation;
 use fmm_dist::{Placed, World};
@@ -14,7 +14,7 @@ use fmm_tree::{DISTANCES, Leaf};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A tree with its lists.
+/// Access to a tree and its lists on the host.
 pub(crate) struct OnHost<'a, H> {
     tree: &'a H,
     lists: &'a Lists,
@@ -94,8 +94,8 @@ impl<'a> OnHost<'a, Tree> {
     }
 }
 
-/// Boxes that reach some leaves.
-pub(crate) struct Reached {
+/// The boxes that are near or close to some leaves.
+pub(crate) struct NearAndClose {
     near: Vec<bool>,
     close: Vec<bool>,
 }
@@ -126,8 +126,8 @@ where
     fn lengths(&self) -> &BTreeMap<u64, Span> {
         &self.lengths
     }
-    fn at(&self, rows: &[Places]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
-        let drawn = |Places { classes, places }: &Places| self.classes.at(classes, places);
+    fn at(&self, rows: &[Request]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
+        let drawn = |Request { classes, places }: &Request| self.classes.at(classes, places);
         Ok(rows.iter().map(|row| drawn(row).into_iter().map(|(k, b)| (k, (self.leaf)(b))).collect()).collect())
     }
 }
@@ -146,7 +146,7 @@ where
     fn lengths(&self) -> &BTreeMap<u64, Span> {
         self.row.lengths()
     }
-    fn at(&self, rows: &[Places]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
+    fn at(&self, rows: &[Request]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
         self.row.at(rows)
     }
 }
@@ -166,7 +166,7 @@ where
 
 impl<H: Hierarchy> Sampled for OnHost<'_, H> {
     type Numbers = Vec<f64>;
-    type Reached = Reached;
+    type NearAndClose = NearAndClose;
 
     fn world(&self) -> &World {
         self.placed.map_or(&ALONE, |placed| placed.world())
@@ -222,11 +222,12 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
             left = left.saturating_sub(leaves.all as usize);
             here
         });
-        let usual = Usual { targets: targets / count.max(1), edges: long.map_or(0, |(&edges, _)| edges as u32) };
+        let thresholds =
+            Thresholds { targets: targets / count.max(1), edges: long.map_or(0, |(&edges, _)| edges as u32) };
         let factor = move |b: usize| factors.map_or(1.0, |factors| factors[b]);
         let of = move |b: usize| {
             let counts = [tree.sources_of(b).len(), tree.targets_of(b).len()];
-            let kind = |b| Kind::of(self.level_of(b), incoming[b], counts, &usual).code();
+            let kind = |b| Kind::of(self.level_of(b), incoming[b], counts, &thresholds).code();
             let weight = |b| factor(b) * weights.of_leaf(counts[1], weights.sums[b]);
             self.is_target(b).then(|| (kind(b), [units(weight(b)), counts[1] as u128, 1]))
         };
@@ -236,18 +237,22 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
         Ok(Box::new(ByKind { counts: counts.collect(), row }))
     }
 
-    fn reached(&self, leaves: &[u32]) -> Result<Reached, Error> {
+    fn near_and_close(&self, leaves: &[u32]) -> Result<NearAndClose, Error> {
         let l = self.lists;
         let near = self.with_ancestors(leaves).into_iter().flat_map(|b| l.p2p.row(b as usize)).copied();
         let far = |&b: &u32| [&l.m2l, &l.m2p, &l.p2l].into_iter().flat_map(move |e| e.row(b as usize));
         let (near, close) = (near.collect(), leaves.iter().flat_map(far).copied().collect());
-        Ok(Reached { near: self.in_or_below(near)?, close: self.in_or_below(close)? })
+        Ok(NearAndClose { near: self.in_or_below(near)?, close: self.in_or_below(close)? })
     }
 
-    fn weights_of_sources(&self, weights: &Weights<Vec<f64>>, reached: &Reached) -> Result<[f64; 2], Error> {
+    fn weights_of_sources(
+        &self,
+        weights: &Weights<Vec<f64>>,
+        near_and_close: &NearAndClose,
+    ) -> Result<[f64; 2], Error> {
         let in_units = |b: usize| {
             let weight = units(weights.of_leaf(self.tree.sources_of(b).len(), weights.sums[b]));
-            (0, [weight, if reached.close[b] { weight } else { 0 }])
+            (0, [weight, if near_and_close.close[b] { weight } else { 0 }])
         };
         let sums = sums(self.world(), self.tree.boxes(), |b| self.is_source(b).then(|| in_units(b)))?;
         Ok(sums.get(&0).map_or([0.0; 2], |sums| sums.map(Span::sum)))
@@ -256,24 +261,24 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
     fn by_chance<'a>(
         &'a self,
         weights: &'a Weights<Vec<f64>>,
-        reached: &'a Reached,
+        near_and_close: &'a NearAndClose,
         chances: &'a Chances,
     ) -> Result<Box<dyn Row + 'a>, Error> {
         // By level, so that draws do not depend on the number of ranks.
         let of = move |b: usize| {
-            let (sources, near) = (self.tree.sources_of(b).len(), reached.near[b]);
+            let (sources, near) = (self.tree.sources_of(b).len(), near_and_close.near[b]);
             let weight = |b| weights.of_leaf(sources, weights.sums[b]);
-            let chance = |b: usize| chances.of(weight(b), sources, reached.close[b]).0;
+            let chance = |b: usize| chances.of(weight(b), sources, near_and_close.close[b]).0;
             (self.is_source(b) && !chances.takes(near)).then(|| (self.level_of(b) as u64, [units(chance(b))]))
         };
-        let (near, close) = (&reached.near, &reached.close);
+        let (near, close) = (&near_and_close.near, &near_and_close.close);
         let leaf = move |b: usize| Leaf { corners: weights.sums[b], near: near[b], close: close[b], ..self.leaf(b) };
         Ok(Box::new(Leaves::new(self.world(), self.tree.boxes(), of, leaf)?))
     }
 
-    fn leaves_with_sources(&self, reached: &Reached, all: bool) -> Result<Vec<Leaf>, Error> {
-        let leaves = self.leaves(|b| self.is_source(b) && (all || reached.near[b]));
-        let leaf = |b: usize| Leaf { near: reached.near[b], close: reached.close[b], ..self.leaf(b) };
+    fn leaves_with_sources(&self, near_and_close: &NearAndClose, all: bool) -> Result<Vec<Leaf>, Error> {
+        let leaves = self.leaves(|b| self.is_source(b) && (all || near_and_close.near[b]));
+        let leaf = |b: usize| Leaf { near: near_and_close.near[b], close: near_and_close.close[b], ..self.leaf(b) };
         Ok(leaves.into_iter().map(leaf).collect())
     }
 

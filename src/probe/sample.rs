@@ -1,7 +1,7 @@
 //! The sample of a probe: targets at which errors are measured, and sources that act on these targets.
 //!
-//! The targets are stratified. A stratum holds the leaves of one level, one class of population and the same
-//! kinds of incoming edges. The sample takes leaves from every stratum, and each stratum counts by its share of all
+//! The targets are stratified. A stratum holds the leaves of one [kind](super::kind): of one level, one class of population
+//! and the same kinds of incoming edges. The rarest kinds share one stratum. The sample takes leaves from every stratum, and each stratum counts by its share of all
 //! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
 //! Leaves are drawn with a probability that grows towards the corners of boxes ([`super::corners`]), where errors are
@@ -11,13 +11,13 @@
 //!
 //! The sources of a sample are drawn in [`super::sources`].
 //!
-//! Several ranks that share the points draw the sample that one rank draws ([`super::classes`]), each its part.
+//! Several ranks that share the points together draw the sample of one rank ([`super::classes`]). Each has its part.
 
 use super::corners::Weights;
 use super::decay::Decay;
 use super::draw::{UNITS, drawn_points, places, totals};
 use super::kind::Kind;
-use super::sampled::{End, Kinds, Places, Sampled};
+use super::sampled::{End, Kinds, Request, Sampled};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use super::{ProbeReport, ProbeStratum};
 use crate::rng::Rng;
@@ -50,7 +50,7 @@ pub(crate) struct Sample {
     pub targets: Vec<u32>,
     /// If the targets are the sources, for each target its index among the sources of the norm.
     pub selves: Option<Vec<u32>>,
-    /// Number of all targets of which the sample is one.
+    /// Number of targets in the tree, on all ranks.
     pub count: usize,
     /// The sources whose sums give the norm.
     pub of_norm: Sources,
@@ -75,13 +75,14 @@ pub(crate) struct Draw {
     pub targets: Vec<(u32, f64)>,
 }
 
-/// A stratum: leaves of one kind.
+/// A stratum: the leaves of one kind, or of all rare kinds together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stratum {
     pub name: String,
     /// Fraction of all targets that lie in these leaves.
     pub share: f64,
-    /// Fraction of the weight of all targets. The mean over the draws of the stratum counts by this fraction.
+    /// Fraction of the weight of all targets, by which the mean over the draws of the stratum is multiplied. The squares of a
+    /// draw carry the inverse of the weight of a target, so that in the end each target counts once.
     pub weight: f64,
 }
 
@@ -155,9 +156,9 @@ impl Sample {
         let row = |(group, &count): (&Group, &usize)| {
             // One number for each draw, on whatever rank the leaf is.
             let places = places(group.units, count, rng.uniform());
-            (Places { classes: group.kinds.clone(), places }, (0..count).map(|_| rng.uniform()).collect())
+            (Request { classes: group.kinds.clone(), places }, (0..count).map(|_| rng.uniform()).collect())
         };
-        let (rows, starts): (Vec<Places>, Vec<Vec<f64>>) = groups.iter().zip(&counts).map(row).unzip();
+        let (rows, starts): (Vec<Request>, Vec<Vec<f64>>) = groups.iter().zip(&counts).map(row).unzip();
         // Each draw: its stratum, its leaf, and where the draws of its targets start.
         let mut picked: Vec<(usize, Leaf, f64)> = Vec::new();
         for (stratum, leaves) in kinds.at(&rows)?.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Placed points as the probe sees them: a tree and its lists, in the memory of the host or of a device.
+//! Points in a tree with its lists, as the probe sees them, in the memory of the host or of a device.
 //!
 //! The arrays that grow with the number of points or boxes stay where they are. A sample is drawn there, and a caller gets
 //! the leaves, points and sums that it asks for. Several ranks may share the points; each then has a part of them, and all
@@ -61,15 +61,17 @@ pub(super) static ALONE: LazyLock<World> = LazyLock::new(World::default);
 pub(crate) trait Row {
     /// The lengths of the classes.
     fn lengths(&self) -> &BTreeMap<u64, Span>;
-    /// The leaves at some places of rows. Each row has some classes of this row, one behind the other. Its places count from
-    /// its own start, and ascend. Returns for each row those of its places that belong to a leaf of this rank, by number,
-    /// with the leaf.
-    fn at(&self, rows: &[Places]) -> Result<Vec<Vec<(usize, Leaf)>>, Error>;
+    /// The leaves at some places. For each request, returns the leaves of this rank at its places, each with the index of the
+    /// place in the request.
+    ///
+    /// Example: classes 3 and 5 have the lengths 10 and 4. Place 12 of a request for both is 2 units into class 5.
+    fn at(&self, requests: &[Request]) -> Result<Vec<Vec<(usize, Leaf)>>, Error>;
 }
 
-/// Places in a row that has the leaves of some classes.
-pub(crate) struct Places {
+/// Places in a row that has the leaves of some classes, one class behind the other.
+pub(crate) struct Request {
     pub classes: Vec<u64>,
+    /// Distances from the start of that row in units, ascending.
     pub places: Vec<u128>,
 }
 
@@ -81,13 +83,13 @@ pub(crate) trait Kinds: Row {
     fn leaves(&self) -> Result<Vec<(u64, Leaf)>, Error>;
 }
 
-/// A tree with its lists.
+/// Access to a tree and its lists, for the draw of a sample.
 pub(crate) trait Sampled: Sync {
     /// A number for each box.
     type Numbers;
     /// For each box, whether its sources are near some chosen leaves, and whether they are close: [`Leaf::near`],
     /// [`Leaf::close`].
-    type Reached;
+    type NearAndClose;
     /// The ranks that share the points.
     fn world(&self) -> &World {
         &ALONE
@@ -102,10 +104,9 @@ pub(crate) trait Sampled: Sync {
     /// of the leaf in sides of the leaf; 0 for other boxes. And the sum over all leaves of all ranks; `None` if it is 0 or
     /// not finite.
     fn corner_sums(&self, of: End, half_power: u32) -> Result<(Self::Numbers, Option<f64>), Error>;
-    /// A factor for the weights of the targets of each box, whose mean over the targets of all ranks is 1: one half
-    /// is the same for all boxes, the other half is made up of the numbers of [`fmm_tree::far_squares`], each array divided
-    /// by its mean over all targets, with equal shares. Arrays whose mean is no normal number (0, infinite) are left out;
-    /// `None` if that leaves none.
+    /// A factor for the weights of the targets of each box b: ½ + Σₖ sₖ(b) / (2 K mean(sₖ)). The sₖ are the K arrays of
+    /// [`fmm_tree::far_squares`] for these weights of edges, and the means are over the targets of all ranks. So the mean of the
+    /// factor is 1. An array whose mean is no normal number (0, infinite) is left out; `None` if that leaves none.
     fn far_factors(&self, weights: &[[f64; DISTANCES]], half_power: u32) -> Result<Option<Self::Numbers>, Error>;
     /// The leaves with targets, each as long as its factor times its weight. There are `targets` targets on all ranks. A leaf
     /// comes with its factor.
@@ -115,20 +116,25 @@ pub(crate) trait Sampled: Sync {
         factors: Option<&'a Self::Numbers>,
         targets: usize,
     ) -> Result<Box<dyn Kinds + 'a>, Error>;
-    /// The boxes that reach some leaves of this rank, and those that other ranks ask for.
-    fn reached(&self, leaves: &[u32]) -> Result<Self::Reached, Error>;
+    /// Marks the boxes that are near or close to these leaves, or to leaves that other ranks name in the same call.
+    fn near_and_close(&self, leaves: &[u32]) -> Result<Self::NearAndClose, Error>;
     /// The weight of all sources, and that of the close sources, on all ranks.
-    fn weights_of_sources(&self, weights: &Weights<Self::Numbers>, reached: &Self::Reached) -> Result<[f64; 2], Error>;
-    /// The leaves with sources that are not taken, each as long as its chance, in the order of boxes. A leaf comes with its
-    /// [`Leaf::corners`].
+    fn weights_of_sources(
+        &self,
+        weights: &Weights<Self::Numbers>,
+        near_and_close: &Self::NearAndClose,
+    ) -> Result<[f64; 2], Error>;
+    /// The leaves from which some sources are drawn at random, each as long as its chance. Leaves that give all their sources
+    /// ([`Chances::takes`]) are left out. The classes, in ascending order, have the leaves in the order of boxes. A leaf comes
+    /// with its [`Leaf::corners`].
     fn by_chance<'a>(
         &'a self,
         weights: &'a Weights<Self::Numbers>,
-        reached: &'a Self::Reached,
+        near_and_close: &'a Self::NearAndClose,
         chances: &'a Chances,
     ) -> Result<Box<dyn Row + 'a>, Error>;
     /// The leaves of this rank whose sources are near, or all its leaves with sources.
-    fn leaves_with_sources(&self, reached: &Self::Reached, all: bool) -> Result<Vec<Leaf>, Error>;
+    fn leaves_with_sources(&self, near_and_close: &Self::NearAndClose, all: bool) -> Result<Vec<Leaf>, Error>;
     /// The sources or targets at some positions.
     fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;
     /// The indices of the sources at some positions, in the array of the caller.

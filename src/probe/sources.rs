@@ -9,8 +9,8 @@
 //! - The sources whose expansions give the errors are a random part of all sources. (A near pair has no error but
 //!   rounding. If near pairs are summed with less than the precision of f64, all near sources are taken here, too.)
 //!
-//! Half of the draws go to *close* sources, whose expansions reach a sampled leaf itself and not only a box above it.
-//! In a large tree few sources are close, and the closest translations err most. Leaves, and sources in leaves, are
+//! Half of the draws are made among all sources, the other half among *close* sources only. An M2L, M2P or P2L edge leads from
+//! them to a sampled leaf itself, and not only to a box above it. In a large tree few sources are close, and the closest translations err most. Leaves, and sources in leaves, are
 //! drawn with a probability that grows towards the corners of boxes ([`super::corners`]).
 //!
 //! The strengths of a source make up for its probability:
@@ -23,7 +23,7 @@
 
 use super::corners::Weights;
 use super::draw::{UNITS, drawn_points, units};
-use super::sampled::{End, Places, Sampled};
+use super::sampled::{End, Request, Sampled};
 use crate::rng::Rng;
 use fmm_traits::Error;
 use fmm_tree::Leaf;
@@ -34,8 +34,8 @@ use std::collections::BTreeMap;
 pub(super) const SEED: u64 = 0x0050_524F_4245;
 /// Approximate number of drawn sources. With half as many, bounds at high orders scatter by some tens of per cent more.
 pub(super) const SOURCES: f64 = 32_000.0;
-/// Approximate least number of drawn leaves. A leaf gives at most the sources that make up this number. It balances the
-/// scatter of errors, which falls with the number of leaves, against the translations of their boxes.
+/// Approximate least number of drawn leaves. A drawn leaf gives `SOURCES` / `DRAWN_LEAVES` sources, or all if it has fewer, or
+/// more if it expects more draws. It balances the scatter of errors, which falls with the number of leaves, against the translations of their boxes.
 const DRAWN_LEAVES: f64 = 250.0;
 
 /// Sources whose strengths a thread draws at once: some tens of microseconds.
@@ -119,7 +119,7 @@ struct Given {
 pub(crate) struct Chances {
     /// The expected number of draws for each unit of weight.
     pub share: f64,
-    /// The further number for close sources.
+    /// The number of draws that a close source expects in addition, for each unit of weight.
     pub share_of_close: f64,
     /// Number of sources that a leaf gives at least, if it has them.
     pub of_a_leaf: usize,
@@ -155,7 +155,7 @@ pub(super) fn sources<S: Sampled>(
     (count, most): (usize, f64),
     rng: &mut Rng,
 ) -> Result<[Sources; 2], Error> {
-    let reached = site.reached(sampled)?;
+    let near_and_close = site.near_and_close(sampled)?;
     let of_sources: Weights<S::Numbers>;
     let weights = if site.same_points() {
         weights
@@ -163,7 +163,7 @@ pub(super) fn sources<S: Sampled>(
         of_sources = Weights::new(site, End::Sources, count)?;
         &of_sources
     };
-    let [all, all_close] = site.weights_of_sources(weights, &reached)?;
+    let [all, all_close] = site.weights_of_sources(weights, &near_and_close)?;
     let chances = Chances {
         share: 0.5 * most / all,
         share_of_close: if all_close > 0.0 { 0.5 * most / all_close } else { 0.0 },
@@ -173,19 +173,19 @@ pub(super) fn sources<S: Sampled>(
     };
     // Leaves are drawn by systematic sampling, one for each unit of the sum of chances.
     let start = units(rng.uniform());
-    let row = (!chances.takes_all).then(|| site.by_chance(weights, &reached, &chances)).transpose()?;
+    let row = (!chances.takes_all).then(|| site.by_chance(weights, &near_and_close, &chances)).transpose()?;
     let length: u128 = row.iter().flat_map(|row| row.lengths().values()).map(|span| span.all).sum();
     let places: Vec<u128> = (0..).map(|k| start + k * UNITS).take_while(|place| *place < length).collect();
     // One number for each draw, on whatever rank the leaf is.
     let starts: Vec<f64> = places.iter().map(|_| rng.uniform()).collect();
     // The leaves that give sources for the norm or for errors, in tree order.
     let mut given: BTreeMap<usize, (Leaf, Option<Given>)> = BTreeMap::new();
-    for leaf in site.leaves_with_sources(&reached, chances.takes_all)? {
+    for leaf in site.leaves_with_sources(&near_and_close, chances.takes_all)? {
         let all = Given { chance: 1.0, picks: leaf.sources.len(), start: 0.0 };
         let taken = chances.takes(leaf.near);
         given.insert(leaf.sources.start, (leaf, taken.then_some(all)));
     }
-    let rows = row.map(|row| row.at(&[Places { classes: row.lengths().keys().copied().collect(), places }]));
+    let rows = row.map(|row| row.at(&[Request { classes: row.lengths().keys().copied().collect(), places }]));
     for (draw, leaf) in rows.transpose()?.into_iter().flatten().flatten() {
         let weight = weights.of_leaf(leaf.sources.len(), leaf.corners);
         let (chance, picks) = chances.of(weight, leaf.sources.len(), leaf.close);
@@ -249,7 +249,7 @@ mod tests {
             let weights = Weights::new(&site, End::Targets, n).unwrap();
             let leaf = (0..tree.boxes()).rfind(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap() as u32;
             let mut of_near = BTreeSet::new();
-            for near in site.leaves_with_sources(&site.reached(&[leaf]).unwrap(), false).unwrap() {
+            for near in site.leaves_with_sources(&site.near_and_close(&[leaf]).unwrap(), false).unwrap() {
                 of_near.extend(near.sources.map(|i| i as u32));
             }
             assert!(tree.sources_of(leaf as usize).all(|i| of_near.contains(&(i as u32))));

@@ -4,7 +4,9 @@ use crate::Test;
 use adaptive2d::{ConnectOptions, PyramidOptions};
 use backend_cpu::Isa;
 use backend_cpu::laurent::{PlanePairs, direct};
-use backend_cuda::{CallerPoints, Corners, Cut, Device, Numbers, Shares, Told, plane_build, plane_connect, plane_sums};
+use backend_cuda::{
+    CallerPoints, Cut, Device, LeafFields, Numbers, PointWeights, Shares, plane_build, plane_connect, plane_sums,
+};
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::tree::NONE;
@@ -61,10 +63,10 @@ pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]:
     }
     let [of_targets, of_sources] = &corners;
     let [count_of_sources, count] = cut.counts().map(|count| count as f64);
-    let weights = Corners { sums: &of_targets.0, mean: Some(of_targets.1 / count) };
+    let weights = PointWeights { sums: &of_targets.0, mean: Some(of_targets.1 / count) };
     same_kinds(cut, (here, lists), weights, factors.as_ref(), what);
-    same_kinds(cut, (here, lists), Corners { mean: None, ..weights }, None, what);
-    let weights = Corners { sums: &of_sources.0, mean: Some(of_sources.1 / count_of_sources) };
+    same_kinds(cut, (here, lists), PointWeights { mean: None, ..weights }, None, what);
+    let weights = PointWeights { sums: &of_sources.0, mean: Some(of_sources.1 / count_of_sources) };
     same_sources(cut, (here, lists), weights, what);
 }
 
@@ -110,7 +112,7 @@ fn places(lengths: &[u128]) -> Vec<u128> {
 fn same_kinds<H: Hierarchy>(
     cut: &Cut,
     (here, lists): (&H, &Lists),
-    corners: Corners,
+    corners: PointWeights,
     factors: Option<&Numbers>,
     what: &str,
 ) {
@@ -131,8 +133,8 @@ fn same_kinds<H: Hierarchy>(
         let population = u64::from(4 * targets >= mean) + u64::from(targets > 4 * mean.max(1));
         let empty = here.sources_of(b).is_empty();
         let marks = [here_in.m2p(), here_in.p2l(), here_in.edges() > long, here_in.jump(), empty];
-        let reached = marks.iter().enumerate().map(|(bit, &is)| u64::from(is) << bit).sum::<u64>();
-        classes.entry((level as u64) << 16 | population << 8 | reached).or_default().push(b);
+        let near_and_close = marks.iter().enumerate().map(|(bit, &is)| u64::from(is) << bit).sum::<u64>();
+        classes.entry((level as u64) << 16 | population << 8 | near_and_close).or_default().push(b);
     }
     let weight = |b: usize| {
         let points = here.targets_of(b).len() as f64;
@@ -148,19 +150,19 @@ fn same_kinds<H: Hierarchy>(
         assert_eq!(found, (start..end, first..first + leaves.len(), targets), "{what}: {}", class.code);
         (start, first) = (end, first + leaves.len());
     }
-    let told = Told { corners: Some(corners.sums), factors, reached: None };
+    let fields = LeafFields { corners: Some(corners.sums), factors, near_and_close: None };
     let in_row: Vec<usize> = classes.into_values().flatten().collect();
     let expected = |&b: &usize| Leaf { corners: sums[b], factor: factor(b), ..leaf(here, b) };
     let all: Vec<Leaf> = in_row.iter().map(expected).collect();
-    assert_eq!(cut.leaves_of(&row, told).unwrap(), all, "{what}");
+    assert_eq!(cut.leaves_of(&row, fields).unwrap(), all, "{what}");
     let lengths: Vec<u128> = in_row.iter().map(|&b| units(weight(b))).collect();
     let places = places(&lengths);
     let expected: Vec<Leaf> = drawn(&lengths, &places).into_iter().map(|k| all[k].clone()).collect();
-    assert_eq!(cut.at(&row, &places, told).unwrap(), expected, "{what}");
+    assert_eq!(cut.at(&row, &places, fields).unwrap(), expected, "{what}");
 }
 
 /// Compares the leaves that reach some leaves, and draws of sources.
-fn same_sources<H: Hierarchy>(cut: &Cut, (here, lists): (&H, &Lists), corners: Corners, what: &str) {
+fn same_sources<H: Hierarchy>(cut: &Cut, (here, lists): (&H, &Lists), corners: PointWeights, what: &str) {
     let above =
         |b: usize| std::iter::successors(Some(b), |&b| Some(here.parent(b)).filter(|&b| b != NONE).map(|b| b as usize));
     let chosen: Vec<u32> = (0..here.boxes() as u32).filter(|&b| here.is_leaf(b as usize)).skip(3).step_by(90).collect();
@@ -176,12 +178,12 @@ fn same_sources<H: Hierarchy>(cut: &Cut, (here, lists): (&H, &Lists), corners: C
         Leaf { corners: sums[b], near, close, ..leaf(here, b) }
     };
     let leaves: Vec<Leaf> = (0..here.boxes()).filter(is_source).map(described).collect();
-    let reached = cut.reached(&chosen).unwrap();
-    let told = Told { corners: Some(corners.sums), factors: None, reached: Some(&reached) };
-    assert_eq!(cut.leaves_with_sources(&reached, true, told).unwrap(), leaves, "{what}");
+    let near_and_close = cut.near_and_close(&chosen).unwrap();
+    let fields = LeafFields { corners: Some(corners.sums), factors: None, near_and_close: Some(&near_and_close) };
+    assert_eq!(cut.leaves_with_sources(&near_and_close, true, fields).unwrap(), leaves, "{what}");
     let near: Vec<Leaf> = leaves.iter().filter(|leaf| leaf.near).cloned().collect();
     assert!(!near.is_empty() && near.len() < leaves.len(), "{what}");
-    assert_eq!(cut.leaves_with_sources(&reached, false, told).unwrap(), near, "{what}");
+    assert_eq!(cut.leaves_with_sources(&near_and_close, false, fields).unwrap(), near, "{what}");
 
     let weight = |leaf: &Leaf| {
         let points = leaf.sources.len() as f64;
@@ -189,21 +191,21 @@ fn same_sources<H: Hierarchy>(cut: &Cut, (here, lists): (&H, &Lists), corners: C
     };
     let sum =
         |close: bool| leaves.iter().filter(|leaf| leaf.close || !close).map(|leaf| units(weight(leaf))).sum::<u128>();
-    assert_eq!(cut.weights_of_sources(corners, &reached).unwrap(), [sum(false), sum(true)], "{what}");
-    for without_near in [false, true] {
-        let shares = Shares { share: 0.013, share_of_close: 0.3, of_a_leaf: 4, without_near };
+    assert_eq!(cut.weights_of_sources(corners, &near_and_close).unwrap(), [sum(false), sum(true)], "{what}");
+    for takes_near in [false, true] {
+        let shares = Shares { share: 0.013, share_of_close: 0.3, of_a_leaf: 4, takes_near };
         let chance = |leaf: &Leaf| {
             let share = if leaf.close { shares.share + shares.share_of_close } else { shares.share };
             let expected = share * weight(leaf);
             let picks = leaf.sources.len().min(4.max(expected.ceil() as usize));
-            if without_near && leaf.near { 0 } else { units((expected / picks as f64).min(1.0)) }
+            if takes_near && leaf.near { 0 } else { units((expected / picks as f64).min(1.0)) }
         };
         let lengths: Vec<u128> = leaves.iter().map(chance).collect();
-        let row = cut.by_chance(corners, &reached, shares).unwrap();
+        let row = cut.by_chance(corners, &near_and_close, shares).unwrap();
         assert_eq!(row.classes[0].units, 0..lengths.iter().sum(), "{what}");
         let places = places(&lengths);
         let expected: Vec<Leaf> = drawn(&lengths, &places).into_iter().map(|k| leaves[k].clone()).collect();
-        assert_eq!(cut.at(&row, &places, told).unwrap(), expected, "{what}");
+        assert_eq!(cut.at(&row, &places, fields).unwrap(), expected, "{what}");
     }
 }
 

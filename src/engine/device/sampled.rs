@@ -2,9 +2,9 @@
 
 use crate::probe::corners::Weights;
 use crate::probe::draw::Span;
-use crate::probe::sampled::{Direct, End, Kinds, Places, Row, Sampled};
+use crate::probe::sampled::{Direct, End, Kinds, Request, Row, Sampled};
 use crate::probe::sources::Chances;
-use backend_cuda::{CallerPoints, Corners, Cut, Numbers, Reached, Shares, Told};
+use backend_cuda::{CallerPoints, Cut, LeafFields, NearAndClose, Numbers, PointWeights, Shares};
 use fmm_traits::Error;
 use fmm_tree::{DISTANCES, Leaf};
 use std::collections::BTreeMap;
@@ -20,38 +20,38 @@ pub(crate) struct OnDevice<'a> {
 }
 
 /// The weights of points as the device knows them.
-fn corners(weights: &Weights<Numbers>) -> Corners<'_> {
-    Corners { sums: &weights.sums, mean: weights.mean }
+fn corners(weights: &Weights<Numbers>) -> PointWeights<'_> {
+    PointWeights { sums: &weights.sums, mean: weights.mean }
 }
 
 /// Leaves in a row on the device.
-struct There<'a> {
+struct DeviceRow<'a> {
     cut: &'a Cut<'a>,
     row: backend_cuda::Row,
-    told: Told<'a>,
+    fields: LeafFields<'a>,
     lengths: BTreeMap<u64, Span>,
     counts: BTreeMap<u64, [usize; 2]>,
 }
 
-impl<'a> There<'a> {
-    fn new(cut: &'a Cut<'a>, row: backend_cuda::Row, told: Told<'a>) -> Self {
+impl<'a> DeviceRow<'a> {
+    fn new(cut: &'a Cut<'a>, row: backend_cuda::Row, fields: LeafFields<'a>) -> Self {
         let classes = row.classes.iter();
         let length = |class: &backend_cuda::Class| Span { before: 0, all: class.units.end - class.units.start };
         let lengths = classes.clone().map(|class| (class.code, length(class))).collect();
         let counts = classes.map(|class| (class.code, [class.targets as usize, class.leaves.len()])).collect();
-        There { cut, row, told, lengths, counts }
+        DeviceRow { cut, row, fields, lengths, counts }
     }
 }
 
-impl Row for There<'_> {
+impl Row for DeviceRow<'_> {
     fn lengths(&self) -> &BTreeMap<u64, Span> {
         &self.lengths
     }
 
-    fn at(&self, rows: &[Places]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
+    fn at(&self, rows: &[Request]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
         // The places of all rows, counted from the start of this row.
         let (mut all, mut counts) = (Vec::new(), Vec::new());
-        for Places { classes, places } in rows {
+        for Request { classes, places } in rows {
             let (before, mut start) = (all.len(), 0);
             let mut places = &places[..];
             for code in classes {
@@ -63,25 +63,25 @@ impl Row for There<'_> {
             }
             counts.push(all.len() - before);
         }
-        let mut leaves = self.cut.at(&self.row, &all, self.told)?.into_iter();
+        let mut leaves = self.cut.at(&self.row, &all, self.fields)?.into_iter();
         Ok(counts.into_iter().map(|count| leaves.by_ref().take(count).enumerate().collect()).collect())
     }
 }
 
-impl Kinds for There<'_> {
+impl Kinds for DeviceRow<'_> {
     fn counts(&self) -> &BTreeMap<u64, [usize; 2]> {
         &self.counts
     }
 
     fn leaves(&self) -> Result<Vec<(u64, Leaf)>, Error> {
         let classes = self.row.classes.iter().flat_map(|class| std::iter::repeat_n(class.code, class.leaves.len()));
-        Ok(classes.zip(self.cut.leaves_of(&self.row, self.told)?).collect())
+        Ok(classes.zip(self.cut.leaves_of(&self.row, self.fields)?).collect())
     }
 }
 
 impl Sampled for OnDevice<'_> {
     type Numbers = Numbers;
-    type Reached = Reached;
+    type NearAndClose = NearAndClose;
 
     fn count(&self, of: End) -> usize {
         match of {
@@ -114,33 +114,37 @@ impl Sampled for OnDevice<'_> {
         targets: usize,
     ) -> Result<Box<dyn Kinds + 'a>, Error> {
         let row = self.cut.by_kind(corners(weights), factors, targets)?;
-        Ok(Box::new(There::new(&self.cut, row, Told { factors, ..Told::default() })))
+        Ok(Box::new(DeviceRow::new(&self.cut, row, LeafFields { factors, ..LeafFields::default() })))
     }
 
-    fn reached(&self, leaves: &[u32]) -> Result<Reached, Error> {
-        self.cut.reached(leaves)
+    fn near_and_close(&self, leaves: &[u32]) -> Result<NearAndClose, Error> {
+        self.cut.near_and_close(leaves)
     }
 
-    fn weights_of_sources(&self, weights: &Weights<Numbers>, reached: &Reached) -> Result<[f64; 2], Error> {
-        let sums = self.cut.weights_of_sources(corners(weights), reached)?;
+    fn weights_of_sources(&self, weights: &Weights<Numbers>, near_and_close: &NearAndClose) -> Result<[f64; 2], Error> {
+        let sums = self.cut.weights_of_sources(corners(weights), near_and_close)?;
         Ok(sums.map(|all| Span { before: 0, all }.sum()))
     }
 
     fn by_chance<'a>(
         &'a self,
         weights: &'a Weights<Numbers>,
-        reached: &'a Reached,
+        near_and_close: &'a NearAndClose,
         chances: &'a Chances,
     ) -> Result<Box<dyn Row + 'a>, Error> {
-        let &Chances { share, share_of_close, of_a_leaf, takes_near: without_near, .. } = chances;
-        let shares = Shares { share, share_of_close, of_a_leaf: of_a_leaf as u32, without_near };
-        let row = self.cut.by_chance(corners(weights), reached, shares)?;
-        let told = Told { corners: Some(&weights.sums), reached: Some(reached), factors: None };
-        Ok(Box::new(There::new(&self.cut, row, told)))
+        let &Chances { share, share_of_close, of_a_leaf, takes_near, .. } = chances;
+        let shares = Shares { share, share_of_close, of_a_leaf: of_a_leaf as u32, takes_near };
+        let row = self.cut.by_chance(corners(weights), near_and_close, shares)?;
+        let fields = LeafFields { corners: Some(&weights.sums), near_and_close: Some(near_and_close), factors: None };
+        Ok(Box::new(DeviceRow::new(&self.cut, row, fields)))
     }
 
-    fn leaves_with_sources(&self, reached: &Reached, all: bool) -> Result<Vec<Leaf>, Error> {
-        self.cut.leaves_with_sources(reached, all, Told { reached: Some(reached), ..Told::default() })
+    fn leaves_with_sources(&self, near_and_close: &NearAndClose, all: bool) -> Result<Vec<Leaf>, Error> {
+        self.cut.leaves_with_sources(
+            near_and_close,
+            all,
+            LeafFields { near_and_close: Some(near_and_close), ..LeafFields::default() },
+        )
     }
 
     fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {

@@ -14,15 +14,20 @@ case "${1:-}" in
     limits::a_root ranks::equivalent ranks::an_error ranks::shares cuts::a_pyramid plane::wrong near_alone::) ;;
 all) tests=() ;;
 esac
-# With all crates, as in other builds, so that nothing is built twice.
-cargo test --release --workspace --test gpu --no-run --message-format=json 2>/dev/null |
-    sed -n 's/.*"executable":"\([^"]*\/gpu-[^"]*\)".*/\1/p' | tail -n 1 > "$emulator/test-binary"
+# The binary of some tests. With all crates, as in other builds, so that nothing is built twice.
+binary() {
+    cargo test --release --workspace --test "$1" --no-run --message-format=json 2>/dev/null |
+        sed -n 's/.*"executable":"\([^"]*\/'"$1"'-[^"]*\)".*/\1/p' | tail -n 1
+}
+gpu=$(binary gpu)
 export FMM_EMULATOR_DEVICES=2
 run() {
     env -u FMM_NVRTC -u CUDA_PATH LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
 }
-run "$(cat "$emulator/test-binary")" "${tests[@]}"
-# The calls that new points take, with pools of memory, which the emulated GPU has not otherwise.
+run "$gpu" "${tests[@]}"
 if [ $# -eq 0 ]; then
-    run FMM_EMULATOR_POOLS=1 "$(cat "$emulator/test-binary")" moves::
+    # The calls that new points take, with pools of memory, which the emulated GPU has not otherwise.
+    run FMM_EMULATOR_POOLS=1 "$gpu" moves::
+    # What is compared with plans on the CPU.
+    run "$(binary it)" --ignored gpu::samples_are_those_of_the_cpu
 fi

@@ -1,7 +1,7 @@
 //! The points of a plan: as the caller gives them, and where the processor of the plan reads them.
 
 use crate::engine::{Placement, Sites, Trees};
-use crate::request::Fmm;
+use crate::request::{Fmm, Method};
 use crate::validate;
 use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets, JointPoints};
 use fmm_dist::World;
@@ -157,10 +157,8 @@ impl<'a> Cloud<'a> {
             Given::Host(..) if empty => None,
             _ => request.backend.processor().opened(request).transpose()?,
         };
-        let load = || match (&device, request.family.place()) {
-            (Some(device), Place::Space) => device.load_programs_of_trees(),
-            _ => Ok(()),
-        };
+        let fast = !empty && request.method != Method::Direct && matches!(request.family.place(), Place::Space);
+        let load = || device.as_ref().filter(|_| fast).map(|device| device.load_programs_of_trees());
         let cloud = || match (given, &device) {
             (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),
             (Given::Host(sources, targets), Some(device)) => {
@@ -183,9 +181,8 @@ impl<'a> Cloud<'a> {
                 placed(there, targets)
             }
         };
-        // The first plan of a process waits for programs.
-        let (cloud, loaded) = rayon::join(cloud, load);
-        loaded.and(cloud)
+        // The first plan of a process waits for programs. If one fails, the tree reports it, after errors of the points.
+        rayon::join(cloud, load).0
     }
 
     /// Checks the points of this rank, and copies them to its device. All ranks call it together.

@@ -66,6 +66,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_generator_starts_anywhere_in_its_row() {
+        for k in [0, 1, 3, 1000] {
+            let (mut uniform, mut binomial) = (Rng::new(11), Rng::new(11));
+            for _ in 0..k {
+                uniform.uniform();
+                binomial.binomial();
+            }
+            assert_eq!(Rng::new(11).after(k).bits(), uniform.bits());
+            assert_eq!(Rng::new(11).after(2 * k).bits(), binomial.bits());
+        }
+    }
+
+    #[test]
     fn samples_are_distinct_and_spread() {
         for (n, count) in [(10, 3), (10, 10), (10, 20), (1000, 999), (1, 1), (0, 5)] {
             let s = Rng::new(7).sample(n, count);

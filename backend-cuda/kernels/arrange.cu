@@ -104,7 +104,6 @@ extern "C" __global__ void family_flags(const Boxes* boxes, u32 count, const u64
 #define CHILDREN 8
 #define WHOLE 26
 #define ENDS 27
-#define NONE 0xffffffffu
 
 // What the ends are made from, for each of them.
 struct Ends {

@@ -6,9 +6,6 @@
 
 #include "shared/tree.cuh"
 
-// fmm_traits::tree::NONE.
-#define NONE 0xffffffffu
-
 // The incoming edges of each box in brief, as fmm_tree::Incoming has them: 8 · (number of M2L, M2P and P2P edges), + 1 with
 // M2P edges, + 2 with P2L edges into the box or a box above, + 4 if a P2P edge joins levels that differ by two or more.
 extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,

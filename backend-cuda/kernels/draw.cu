@@ -34,12 +34,12 @@ __device__ __forceinline__ Wide sum_below(const Ends& ends, u64 i) {
   return sum;
 }
 
-// A weight in units; what is not a number, or negative, counts as 0.
+// A weight in units, at most 2^95 of them; what is not a number, or negative, counts as 0.
 __device__ __forceinline__ Wide units_of(double weight) {
   const double two_64 = 18446744073709551616.0, units = weight * 1099511627776.0;
   if (!(units > 0)) return {0, 0};
   if (units < two_64) return {(u64)units, 0};
-  const double most = fmin(units, two_64 * 9223372036854775808.0), high = floor(most / two_64);
+  const double most = fmin(units, two_64 * 2147483648.0), high = floor(most / two_64);
   return {(u64)(most - high * two_64), (u64)high};
 }
 

@@ -2,9 +2,6 @@
 
 #include "shared/boxes.cuh"
 
-// fmm_traits::tree::NONE.
-#define NONE 0xffffffffu
-
 // Sets the flag of the root, and of each box that holds one of the sources (or targets) at some positions.
 extern "C" __global__ void holding(const Boxes* tree, const u32* positions, u32 count, u32 of_targets, u32* flags) {
   const Boxes t = *tree;

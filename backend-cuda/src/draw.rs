@@ -279,13 +279,20 @@ impl Cut<'_> {
         self.leaves((&boxes).into(), count, fields)
     }
 
-    /// The leaves of all classes of a row that was made by kind, in its order.
+    /// The boxes of all classes of a row, in its order.
     ///
     /// # Errors
     /// Errors of the device.
     pub fn leaves_of(&self, row: &Row, fields: LeafFields) -> Result<Vec<Leaf>, Error> {
         let count = row.classes.last().map_or(0, |class| class.leaves.end);
-        let Some(boxes) = &row.boxes else { return Ok(Vec::new()) };
+        let all;
+        let boxes = match &row.boxes {
+            Some(boxes) => boxes,
+            None => {
+                all = self.primitives.iota(count, "boxes")?;
+                &all
+            }
+        };
         self.leaves(boxes.into(), count, fields)
     }
 

@@ -40,8 +40,9 @@ impl Cut<'_> {
         };
         let points = [(self.sources, sources), (self.targets, targets)];
         let [s, t] = points.map(|(of, positions)| self.points(of, positions).map(Arc::new));
+        let (s, t) = (s?, t?);
         let (tree, kept) = self.small_boxes(large, [sources, targets])?;
-        let small = DeviceTree::with_points(device, &tree, s?, t?)?;
+        let small = DeviceTree::with_points(device, &tree, s, t)?;
         let (s, t) = (self.numbers(&kept, &small.boxes.source_range)?, self.numbers(&kept, &small.boxes.target_range)?);
         let [p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p] = self.rows(
             &kept,

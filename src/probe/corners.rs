@@ -15,7 +15,7 @@ pub(crate) struct Weights<N> {
     pub end: End,
     /// The sum of that power of ρ over the points of each leaf (0 for other boxes).
     pub sums: N,
-    /// The mean of that power of ρ over all points; `None` if it is 0 or not finite, and then all weights are 1.
+    /// The mean of that power of ρ over all points; `None` if it is no normal number (0, infinite), and then all weights are 1.
     pub mean: Option<f64>,
 }
 
@@ -23,7 +23,7 @@ impl<N> Weights<N> {
     /// The weights of the sources or targets, of which there are `count` on all ranks.
     pub fn new(site: &impl Sampled<Numbers = N>, end: End, count: usize) -> Result<Self, Error> {
         let (sums, all) = site.corner_sums(end, HALF_CORNER_POWER)?;
-        Ok(Weights { end, sums, mean: all.map(|all| all / count as f64) })
+        Ok(Weights { end, sums, mean: all.map(|all| all / count as f64).filter(|mean| mean.is_normal()) })
     }
 
     /// The sum of the weights of the points of a leaf. `corners` is the sum of that power of ρ over these points.

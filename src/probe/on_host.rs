@@ -70,7 +70,10 @@ impl<'a, H: Hierarchy> OnHost<'a, H> {
 
     /// For each box, whether it or a box above it is one of `boxes`, or of the boxes that other ranks ask for.
     fn in_or_below(&self, boxes: Vec<u32>) -> Result<Vec<bool>, Error> {
-        let boxes = self.placed.map_or(Ok(boxes.clone()), |placed| placed.named(&boxes))?;
+        let boxes = match self.placed {
+            Some(placed) => placed.named(&boxes)?,
+            None => boxes,
+        };
         let tree = self.tree;
         let mut found = vec![false; tree.boxes()];
         boxes.iter().for_each(|&b| found[b as usize] = true);

@@ -60,7 +60,8 @@ pub(crate) struct Sample {
     pub draws: Vec<Draw>,
     /// The strata, at the indices that [`Draw::stratum`] uses.
     pub strata: Vec<Stratum>,
-    /// The sampled leaves of this rank, with the positions of all their targets. No leaf occurs more than once.
+    /// The sampled leaves of this rank, with the positions of all their targets. No leaf occurs more than once. Empty in a
+    /// [`whole`](Sample::whole) sample and without a tree.
     pub leaves: Vec<(u32, Range<usize>)>,
     /// For each output, whether sums that are 0 at all sampled targets may be 0 at all targets: no expansion acts on any
     /// target, or the kernel [vanishes](Decay::vanishes). Empty if the sample has all targets.

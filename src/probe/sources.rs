@@ -235,6 +235,27 @@ mod tests {
     use fmm_tree::{BuildOptions, ListOptions};
     use std::collections::BTreeSet;
 
+    /// Strengths are drawn in parts, and are those of one generator for each set.
+    #[test]
+    fn strengths_do_not_depend_on_their_parts() {
+        let count = 2 * SOURCES_OF_A_TASK + 5;
+        let probability: Vec<f64> = (1..=count).map(|k| 1.0 / k as f64).collect();
+        let sources = Sources { positions: (0..count as u32).collect(), probability };
+        for components in [1, 3] {
+            let sets = sources.strengths(2, components);
+            for (set, found) in sets.iter().enumerate() {
+                let mut rng = Rng::new(SEED ^ (set as u64 + 1));
+                let one = |p: f64, rng: &mut Rng| match set {
+                    0 => 1.0 / p * rng.uniform(),
+                    _ => 1.0 / p.sqrt() * rng.binomial(),
+                };
+                let expected = sources.probability.iter().flat_map(|&p| std::iter::repeat_n(p, components));
+                let expected: Vec<f64> = expected.map(|p| one(p, &mut rng)).collect();
+                assert_eq!(*found, expected, "set {set} of {components} components");
+            }
+        }
+    }
+
     /// A part of 3000 sources, drawn many times: in many small leaves, and in few large leaves.
     #[test]
     fn a_source_is_drawn_as_often_as_its_probability_says() {

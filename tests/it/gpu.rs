@@ -49,6 +49,38 @@ fn the_tolerance_is_kept_on_all_clouds() {
     holds_on(gpu, Gravity { g: 1.0, softening: 0.0 }, both(), &[1e-3], Precision::F32, all);
 }
 
+/// A GPU draws the sample of a probe that the CPU draws from the same tree: the same strata, leaves, targets and sources, and
+/// so the same bounds up to rounding.
+#[test]
+#[ignore = "needs a GPU"]
+fn samples_are_those_of_the_cpu() {
+    let laplace = |precision, tolerance: f64| {
+        let request = Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities).ncrit(30);
+        request.precision(precision).tolerance(tolerance)
+    };
+    let few = CloudKind::Uniform.points(1200, 5);
+    let (none, others) = (&[][..], CloudKind::Plummer.points(5000, 4));
+    let cases = [
+        ("more kinds than strata", laplace(Precision::F64, 1e-4), CloudKind::TwoClusters.points(40_000, 1), none),
+        ("separate targets", laplace(Precision::F64, 1e-4), CloudKind::Ellipsoid.points(40_000, 2), &others[..]),
+        ("near pairs that err", laplace(Precision::F32, 1e-3), CloudKind::Plummer.points(40_000, 3), none),
+        ("all targets", laplace(Precision::F64, 1e-4), few, none),
+    ];
+    for (what, request, sources, targets) in cases {
+        let targets = if targets.is_empty() { Targets::Sources } else { Targets::Points(targets) };
+        let probe = |request: Fmm| request.plan(&sources, targets).unwrap().describe().probe.unwrap();
+        let (here, there) = (probe(request.clone()), probe(request.backend(Cuda::default())));
+        assert_eq!(here.orders, there.orders, "{what}");
+        assert_eq!(here.strata, there.strata, "{what}");
+        assert_eq!((here.targets, here.sources), (there.targets, there.sources), "{what}");
+        let close = if what == "near pairs that err" { 0.1 } else { 1e-6 };
+        for (here, there) in here.outputs.iter().zip(&there.outputs) {
+            let (here, there) = (here.error, there.error);
+            assert!((here - there).abs() <= close * here, "{what}: {there:e} for {here:e}");
+        }
+    }
+}
+
 /// A plan within a limit of memory has the bits of a plan without, or says what is missing.
 #[test]
 #[ignore = "needs a GPU, alone: the limit counts the arrays of all tests"]

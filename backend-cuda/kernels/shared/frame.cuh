@@ -3,6 +3,9 @@
 
 #include "shared/warp.cuh"
 
+// fmm_traits::tree::NONE: no box.
+#define NONE 0xffffffffu
+
 struct Frame {
   double center[3], side;
 };

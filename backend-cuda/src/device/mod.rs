@@ -11,8 +11,8 @@ mod signature;
 pub(crate) use launches::{Arg, ByItem, MAX_WALKING_BLOCKS, blocks};
 pub(crate) use memory::Buffer;
 pub(crate) use processes::{Handle, machine};
-use programs::Fixed;
 pub(crate) use programs::Functions;
+use programs::Loaded;
 
 use self::ledger::Ledger;
 use self::processes::ForProcesses;
@@ -90,9 +90,9 @@ struct Inner {
     staging: Staging,
     info: DeviceInfo,
     /// Loaded programs, by fingerprint.
-    programs: Mutex<HashMap<String, Functions>>,
+    programs: Mutex<HashMap<String, Loaded>>,
     /// Loaded programs without parameters, by name.
-    fixed: Mutex<HashMap<&'static str, Fixed>>,
+    fixed: Mutex<HashMap<&'static str, Loaded>>,
 }
 
 impl Device {

@@ -17,8 +17,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The entry points of a loaded program, by name.
 pub(crate) type Functions = Arc<HashMap<&'static str, (CudaFunction, Signature)>>;
 
-/// A program without parameters; `None` before it is loaded.
-pub(super) type Fixed = Arc<Mutex<Option<Functions>>>;
+/// A program; `None` before it is loaded. Whoever needs it while another thread loads it waits.
+pub(super) type Loaded = Arc<Mutex<Option<Functions>>>;
+
+/// The functions of `loaded`, which `load` loads if nobody has done so.
+fn loaded(loaded: Loaded, load: impl FnOnce() -> Result<Functions, Error>) -> Result<Functions, Error> {
+    // A poisoned lock is fine: the functions are inserted whole.
+    let mut functions = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*functions {
+        Some(functions) => Ok(functions.clone()),
+        None => Ok(functions.insert(load()?).clone()),
+    }
+}
 
 impl Device {
     /// Loads the programs that trees, lists and the probe of a plan in space need, unless they are loaded. They are
@@ -34,18 +44,23 @@ impl Device {
     pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
         let info = &self.inner.info;
         let fingerprint = program.fingerprint(info.capability, info.compiler, info.driver);
-        // A poisoned lock is fine: entries are inserted whole. Nobody holds the lock while a program is compiled.
-        let programs = || self.inner.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(functions) = programs().get(&fingerprint) {
-            return Ok(functions.clone());
-        }
+        // Nobody holds this lock while a program is compiled.
+        let mut programs = self.inner.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = programs.entry(fingerprint.clone()).or_default().clone();
+        drop(programs);
+        loaded(known, || self.load_anew(program, &fingerprint))
+    }
+
+    /// Loads a program from the disk cache, or compiles it.
+    fn load_anew(&self, program: &Program, fingerprint: &str) -> Result<Functions, Error> {
+        let info = &self.inner.info;
         let folder = self.cache.as_deref();
-        let cubin = match folder.and_then(|f| cache::load(f, &fingerprint)) {
+        let cubin = match folder.and_then(|f| cache::load(f, fingerprint)) {
             Some(cubin) => cubin,
             None => {
                 let cubin = compile(program, info.capability)?.cubin;
                 if let Some(folder) = folder {
-                    cache::store(folder, &fingerprint, &cubin)?;
+                    cache::store(folder, fingerprint, &cubin)?;
                 }
                 cubin
             }
@@ -61,7 +76,7 @@ impl Device {
             })?;
             functions.insert(entry, (module.load_function(entry).map_err(loading)?, signature));
         }
-        Ok(programs().entry(fingerprint).or_insert_with(|| Arc::new(functions)).clone())
+        Ok(Arc::new(functions))
     }
 
     /// [`load`](Device::load) of several programs, which are compiled at the same time.
@@ -88,12 +103,7 @@ impl Device {
     /// [`load`](Device::load) of a program without parameters. `program` is called only on the first use of `name`.
     pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
         let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default().clone();
-        // Whoever comes while it is loaded waits.
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some(functions) => Ok(functions.clone()),
-            None => Ok(known.insert(self.load(&program())?).clone()),
-        }
+        loaded(known, || self.load(&program()))
     }
 
     /// [`fixed`](Device::fixed) of several programs, which are compiled at the same time.

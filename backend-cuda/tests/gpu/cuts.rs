@@ -66,6 +66,8 @@ pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]:
     let weights = PointWeights { sums: &of_targets.0, mean: Some(of_targets.1 / count) };
     same_kinds(cut, (here, lists), weights, factors.as_ref(), what);
     same_kinds(cut, (here, lists), PointWeights { mean: None, ..weights }, None, what);
+    // Weights beyond 2⁶⁴ units.
+    same_kinds(cut, (here, lists), PointWeights { mean: weights.mean.map(|mean| 1e-12 * mean), ..weights }, None, what);
     let weights = PointWeights { sums: &of_sources.0, mean: Some(of_sources.1 / count_of_sources) };
     same_sources(cut, (here, lists), weights, what);
 }
@@ -183,6 +185,7 @@ fn same_sources<H: Hierarchy>(cut: &Cut, (here, lists): (&H, &Lists), corners: P
     assert_eq!(cut.leaves_with_sources(&near_and_close, true, fields).unwrap(), leaves, "{what}");
     let near: Vec<Leaf> = leaves.iter().filter(|leaf| leaf.near).cloned().collect();
     assert!(!near.is_empty() && near.len() < leaves.len(), "{what}");
+    assert!(lists.m2l.is_empty() || leaves.iter().any(|leaf| leaf.close && !leaf.near), "{what}");
     assert_eq!(cut.leaves_with_sources(&near_and_close, false, fields).unwrap(), near, "{what}");
 
     let weight = |leaf: &Leaf| {

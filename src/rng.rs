@@ -34,9 +34,9 @@ impl Rng {
         let r = (-2.0 * self.uniform().ln()).sqrt();
         r * (std::f64::consts::TAU * self.uniform()).cos()
     }
-    /// Nearly standard normal, and ten times as fast as [`normal`](Self::normal): the number of ones among 64 random
-    /// bits, spread evenly over its unit interval: two calls of [`bits`](Self::bits). Its mean is 0 and its variance 1. Its fourth moment is 2.97, that of
-    /// a normal variable 3.
+    /// Nearly standard normal, and ten times as fast as [`normal`](Self::normal): the number of ones among 64 random bits,
+    /// spread evenly over its unit interval: two calls of [`bits`](Self::bits). Its mean is 0 and its variance 1. Its
+    /// fourth moment is 2.97, that of a normal variable 3.
     pub(crate) fn binomial(&mut self) -> f64 {
         let ones = f64::from(self.bits().count_ones());
         (ones - 32.0 + self.uniform() - 0.5) / (16.0f64 + 1.0 / 12.0).sqrt()

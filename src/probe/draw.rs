@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 /// Units of the weight 1. Sums of 2⁴⁰ weights of 2⁴⁰ fit the numbers in which they are counted.
 pub(super) const UNITS: u128 = 1 << 40;
 
-/// A weight in units, at most 2⁹⁵ of them, so that no sum overflows; what is not a number counts as 0. (Most weights fit in 64 bits, for which a processor has an
-/// instruction. A tree may have a million leaves.)
+/// A weight in units, at most 2⁹⁵ of them, so that no sum overflows; what is not a number counts as 0. (Most weights fit in
+/// 64 bits, for which a processor has an instruction. A tree may have a million leaves.)
 pub(super) fn units(weight: f64) -> u128 {
     let units = weight * UNITS as f64;
     if units < (1u64 << 63) as f64 { u128::from(units as u64) } else { (units as u128).min(1 << 95) }

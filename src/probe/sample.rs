@@ -1,8 +1,9 @@
 //! The sample of a probe: targets at which errors are measured, and sources that act on these targets.
 //!
 //! The targets are stratified. A stratum holds the leaves of one [kind](super::kind): of one level, one class of population
-//! and the same kinds of incoming edges. The rarest kinds share one stratum. The sample takes leaves from every stratum, and each stratum counts by its share of all
-//! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
+//! and the same kinds of incoming edges. The rarest kinds share one stratum. The sample takes leaves from every stratum,
+//! and each stratum counts by its share of all targets. So the sample contains rare kinds of leaves, and these count no
+//! more than they do among all leaves.
 //!
 //! Leaves are drawn with a probability that grows towards the corners of boxes ([`super::corners`]), where errors are
 //! largest, and with an estimated error at the leaf ([`super::decay`]). Targets in leaves are drawn with a probability

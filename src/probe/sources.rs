@@ -9,9 +9,10 @@
 //! - The sources whose expansions give the errors are a random part of all sources. (A near pair has no error but
 //!   rounding. If near pairs are summed with less than the precision of f64, all near sources are taken here, too.)
 //!
-//! Half of the draws are made among all sources, the other half among *close* sources only. An M2L, M2P or P2L edge leads from
-//! them to a sampled leaf itself, and not only to a box above it. In a large tree few sources are close, and the closest translations err most. Leaves, and sources in leaves, are
-//! drawn with a probability that grows towards the corners of boxes ([`super::corners`]).
+//! Half of the draws are made among all sources, the other half among *close* sources only. An M2L, M2P or P2L edge leads
+//! from them to a sampled leaf itself, and not only to a box above it. In a large tree few sources are close, and the
+//! closest translations err most. Leaves, and sources in leaves, are drawn with a probability that grows towards the
+//! corners of boxes ([`super::corners`]).
 //!
 //! The strengths of a source make up for its probability:
 //!
@@ -34,8 +35,9 @@ use std::collections::BTreeMap;
 pub(super) const SEED: u64 = 0x0050_524F_4245;
 /// Approximate number of drawn sources. With half as many, bounds at high orders scatter by some tens of per cent more.
 pub(super) const SOURCES: f64 = 32_000.0;
-/// Approximate least number of drawn leaves. A drawn leaf gives `SOURCES` / `DRAWN_LEAVES` sources, or all if it has fewer, or
-/// more if it expects more draws. It balances the scatter of errors, which falls with the number of leaves, against the translations of their boxes.
+/// Approximate least number of drawn leaves. A drawn leaf gives `SOURCES` / `DRAWN_LEAVES` sources, or all if it has fewer,
+/// or more if it expects more draws. It balances the scatter of errors, which falls with the number of leaves, against the
+/// translations of their boxes.
 const DRAWN_LEAVES: f64 = 250.0;
 
 /// Sources whose strengths a thread draws at once: some tens of microseconds.

@@ -331,7 +331,8 @@ impl Engine for Device {
         Ok(mesh)
     }
 
-    /// The device draws the sample, cuts out the small tree with its lists, and computes all sums. A direct sum is in f64, and its error counts as zero.
+    /// The device draws the sample, cuts out the small tree with its lists, and computes all sums. A direct sum is in f64,
+    /// and its error counts as zero.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));

@@ -20,19 +20,6 @@ extern "C" __global__ void holding(const Boxes* tree, const u32* positions, u32 
   }
 }
 
-// How many of n sorted positions are below `at`.
-__device__ __forceinline__ u32 first_from(const u32* positions, u32 n, u32 at) {
-  u32 low = 0, high = n;
-  while (low < high) {
-    const u32 middle = low + (high - low) / 2;
-    if (positions[middle] < at)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 // The boxes with a flag as a tree of their own. `starts` are the prefix sums of the flags, so that the new number of a
 // box is the number of flags before it. Eight words for each: parent, first child (0 for a leaf), number of children,
 // octant, and the ranges of its sources and targets among those at the positions. And the anchor of each.
@@ -50,9 +37,9 @@ extern "C" __global__ void small_boxes(const Boxes* tree, u32 count, const u32* 
   own[1] = few > 0 ? (u32)starts[child] : 0;
   own[2] = few;
   own[3] = octant[b];
-  own[4] = first_from(sources, n_sources, t.source_range[b].x);
-  own[5] = first_from(sources, n_sources, t.source_range[b].y);
-  own[6] = first_from(targets, n_targets, t.target_range[b].x);
-  own[7] = first_from(targets, n_targets, t.target_range[b].y);
+  own[4] = (u32)first_at_least(sources, n_sources, t.source_range[b].x);
+  own[5] = (u32)first_at_least(sources, n_sources, t.source_range[b].y);
+  own[6] = (u32)first_at_least(targets, n_targets, t.target_range[b].x);
+  own[7] = (u32)first_at_least(targets, n_targets, t.target_range[b].y);
   for (int a = 0; a < 3; ++a) anchor[3 * i + a] = t.anchor[3ull * b + a];
 }

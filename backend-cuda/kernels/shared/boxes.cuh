@@ -62,7 +62,8 @@ __device__ __forceinline__ bool touch(const Boxes& t, u32 a, u32 b) {
 }
 
 // The position of the first of n sorted keys that is at least `key`.
-__device__ __forceinline__ u64 first_at_least(const u64* keys, u64 n, u64 key) {
+template <class T, class Key>
+__device__ __forceinline__ u64 first_at_least(const T* keys, u64 n, Key key) {
   u64 lo = 0, hi = n;
   while (lo < hi) {
     const u64 middle = lo + (hi - lo) / 2;

@@ -188,16 +188,22 @@ void thread_entry() {
   __builtin_unreachable();
 }
 
-// The shared memory of a program in this thread of the host: its thread-local segment.
+// The shared memory of a program: its thread-local segment, by the number that the loader has given it.
 struct Segment {
   std::size_t id;
-  char* at;
+  std::size_t number;
   std::size_t bytes;
 };
+// The thread-local variable at an offset of a segment, in the memory of the calling thread (ELF's ABI). Makes that memory if
+// the thread has none yet.
+struct ThreadLocal {
+  unsigned long number, offset;
+};
+extern "C" void* __tls_get_addr(ThreadLocal*);
 int find_segment(dl_phdr_info* info, std::size_t, void* wanted) {
   Segment& segment = *(Segment*)wanted;
   if (info->dlpi_tls_modid == 0 || info->dlpi_addr != segment.id) return 0;
-  segment.at = (char*)info->dlpi_tls_data;
+  segment.number = info->dlpi_tls_modid;
   for (int i = 0; i < info->dlpi_phnum; ++i)
     if (info->dlpi_phdr[i].p_type == PT_TLS) segment.bytes = info->dlpi_phdr[i].p_memsz;
   return 1;
@@ -208,11 +214,12 @@ void Worker::run_block(const Launch& of, Dim3 block) {
   size = alive = of.block.x * of.block.y * of.block.z;
   waiting = 0;
   if (shared_of != of.module_id) {
-    of.touch();
-    Segment segment = {of.module_id, nullptr, 0};
+    Segment segment = {of.module_id, 0, 0};
     dl_iterate_phdr(find_segment, &segment);
-    if (!segment.at) fail("no shared memory");
-    shared_of = of.module_id, shared = segment.at, shared_bytes = segment.bytes;
+    if (segment.number == 0) fail("no shared memory");
+    // The list of the loader has no address of the segment while another thread loads a program.
+    ThreadLocal first = {segment.number, 0};
+    shared_of = of.module_id, shared = (char*)__tls_get_addr(&first), shared_bytes = segment.bytes;
   }
   fill_fresh(shared, shared_bytes);
   const unsigned warps = (size + WARP - 1) / WARP;

@@ -12,8 +12,7 @@ struct Launch {
   const Kernel* kernel;
   Dim3 grid, block;
   void* const* arguments;
-  // Makes the calling thread of the host have the shared memory of the program, and finds its place.
-  void (*touch)();
+  // Where the program is loaded.
   std::size_t module_id;
 };
 

@@ -397,8 +397,6 @@ struct Unpack<void(A...), kernel> {
 extern "C" __attribute__((visibility("default"))) void emulated_bind(const emulated::Runtime* runtime) {
   emulated::runtime = runtime;
 }
-// Makes sure that the thread has the shared memory of this program.
-extern "C" __attribute__((visibility("default"))) void emulated_touch() {
-  static thread_local char volatile present;
-  present = 1;
-}
+// A program without shared memory has a thread-local segment, too.
+extern "C" __attribute__((visibility("default"))) thread_local char emulated_present;
+thread_local char emulated_present = 0;

@@ -73,7 +73,6 @@ struct Module {
 struct Function {
   std::string name;
   const emulated::Kernel* kernel;
-  void (*touch)();
   std::size_t module_id;
   Context* context;
   unsigned dynamic_bytes = 48 << 10;
@@ -296,7 +295,7 @@ void make_call(const Call& call) {
   std::vector<void*> places;
   for (const auto& argument : call.arguments) places.push_back((void*)argument.data());
   const Function& f = *call.function;
-  emulated::run({f.name.c_str(), f.kernel, call.grid, call.block, places.data(), f.touch, f.module_id});
+  emulated::run({f.name.c_str(), f.kernel, call.grid, call.block, places.data(), f.module_id});
 }
 
 struct Node {
@@ -710,8 +709,7 @@ CALL cuModuleGetFunction(Function** function, Module* module, const char* name) 
   if (!kernel) return NOT_FOUND;
   Dl_info info;
   dladdr(kernel, &info);
-  const auto touch = (void (*)())dlsym(module->library, "emulated_touch");
-  *function = live<Function>().add(new Function{name, kernel, touch, (std::size_t)info.dli_fbase, module->context});
+  *function = live<Function>().add(new Function{name, kernel, (std::size_t)info.dli_fbase, module->context});
   return SUCCESS;
 }
 CALL cuFuncSetAttribute(Function* function, int attribute, int value) {

@@ -14,12 +14,12 @@ case "${1:-}" in
     limits::a_root ranks::equivalent ranks::an_error ranks::shares cuts::a_pyramid plane::wrong near_alone::) ;;
 all) tests=() ;;
 esac
-# The binary of some tests. With all crates, as in other builds, so that nothing is built twice.
+# The binary of some tests of a crate. With all crates, as in other builds, so that nothing is built twice.
 binary() {
-    cargo test --release --workspace --test "$1" --no-run --message-format=json 2>/dev/null |
-        sed -n 's/.*"executable":"\([^"]*\/'"$1"'-[^"]*\)".*/\1/p' | tail -n 1
+    cargo test --release --workspace --test "$2" --no-run --message-format=json 2>/dev/null |
+        grep "/$1/Cargo.toml" | sed -n 's/.*"executable":"\([^"]*\/'"$2"'-[^"]*\)".*/\1/p' | tail -n 1
 }
-gpu=$(binary gpu)
+gpu=$(binary backend-cuda gpu)
 export FMM_EMULATOR_DEVICES=2
 run() {
     env -u FMM_NVRTC -u CUDA_PATH LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
@@ -29,5 +29,6 @@ if [ $# -eq 0 ]; then
     # The calls that new points take, with pools of memory, which the emulated GPU has not otherwise.
     run FMM_EMULATOR_POOLS=1 "$gpu" moves::
     # What is compared with plans on the CPU.
-    run "$(binary it)" --ignored gpu::samples_are_those_of_the_cpu
+    run "$(binary fmm-cli it)" --ignored gpu::samples_are_those_of_the_cpu | tee "$emulator/samples"
+    grep -q " 1 passed" "$emulator/samples"
 fi

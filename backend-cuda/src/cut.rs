@@ -234,12 +234,6 @@ impl<'a> Cut<'a> {
     /// Errors of the device.
     pub fn corner_sums(&self, of_sources: bool, half_power: u32) -> Result<(Numbers, f64), Error> {
         let points = if of_sources { self.sources } else { self.targets };
-        let sums = self.sums_of_corners(points, of_sources, half_power)?;
-        let all = self.sums(&[(&sums).into()])?[0];
-        Ok((Numbers(sums), all))
-    }
-
-    fn sums_of_corners(&self, points: &DevicePoints, of_sources: bool, half_power: u32) -> Result<Buffer<f64>, Error> {
         let sums: Buffer<f64> = self.device.alloc(self.boxes, "sums over leaves")?;
         let args = [
             (&self.tree).into(),
@@ -253,7 +247,8 @@ impl<'a> Cut<'a> {
         ];
         // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the points of their kind.
         unsafe { self.kernels.warps("corner_sums", self.boxes, &args)? };
-        Ok(sums)
+        let all = self.sums(&[(&sums).into()])?[0];
+        Ok((Numbers(sums), all))
     }
 
     /// The sources at some positions, as arrays of x, y and z.

@@ -103,22 +103,10 @@ pub(crate) struct NearAndClose {
     close: Vec<bool>,
 }
 
-/// Leaves in classes. `leaf` describes a box.
+/// Leaves in classes; the first sum of a class is its length. `leaf` describes a box.
 struct Leaves<F, G, const K: usize> {
     classes: Classes<F, K>,
-    lengths: BTreeMap<u64, Span>,
     leaf: G,
-}
-
-impl<F, G, const K: usize> Leaves<F, G, K>
-where
-    F: Fn(usize) -> Option<(u64, [u128; K])> + Sync,
-{
-    fn new(world: &World, boxes: usize, of: F, leaf: G) -> Result<Self, Error> {
-        let classes = Classes::new(world, boxes, of)?;
-        let lengths = classes.all.iter().map(|(class, spans)| (*class, spans[0])).collect();
-        Ok(Leaves { classes, lengths, leaf })
-    }
 }
 
 impl<F, G, const K: usize> Row for Leaves<F, G, K>
@@ -126,8 +114,8 @@ where
     F: Fn(usize) -> Option<(u64, [u128; K])> + Sync,
     G: Fn(usize) -> Leaf,
 {
-    fn lengths(&self) -> &BTreeMap<u64, Span> {
-        &self.lengths
+    fn lengths(&self) -> BTreeMap<u64, Span> {
+        self.classes.all.iter().map(|(class, sums)| (*class, sums[0])).collect()
     }
     fn at(&self, rows: &[Request]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
         let drawn = |Request { classes, places }: &Request| self.classes.at(classes, places);
@@ -135,35 +123,18 @@ where
     }
 }
 
-/// Leaves with targets, by kind. The sums of a class are its length, its targets and its leaves.
-struct ByKind<F, G> {
-    row: Leaves<F, G, 3>,
-    counts: BTreeMap<u64, [usize; 2]>,
-}
-
-impl<F, G> Row for ByKind<F, G>
+/// Leaves with targets. The further sums of a kind are its targets and its leaves.
+impl<F, G> Kinds for Leaves<F, G, 3>
 where
     F: Fn(usize) -> Option<(u64, [u128; 3])> + Sync,
     G: Fn(usize) -> Leaf,
 {
-    fn lengths(&self) -> &BTreeMap<u64, Span> {
-        self.row.lengths()
-    }
-    fn at(&self, rows: &[Request]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
-        self.row.at(rows)
-    }
-}
-
-impl<F, G> Kinds for ByKind<F, G>
-where
-    F: Fn(usize) -> Option<(u64, [u128; 3])> + Sync,
-    G: Fn(usize) -> Leaf,
-{
-    fn counts(&self) -> &BTreeMap<u64, [usize; 2]> {
-        &self.counts
+    fn counts(&self) -> BTreeMap<u64, [usize; 2]> {
+        let counts = |[_, counts @ ..]: &[Span; 3]| counts.map(|count| count.all as usize);
+        self.classes.all.iter().map(|(class, sums)| (*class, counts(sums))).collect()
     }
     fn leaves(&self) -> Result<Vec<(u64, Leaf)>, Error> {
-        Ok(self.row.classes.members().map(|(class, b)| (class, (self.row.leaf)(b))).collect())
+        Ok(self.classes.members().map(|(class, b)| (class, (self.leaf)(b))).collect())
     }
 }
 
@@ -235,9 +206,7 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
             self.is_target(b).then(|| (kind(b), [units(weight(b)), counts[1] as u128, 1]))
         };
         let leaf = move |b: usize| Leaf { factor: factor(b), ..self.leaf(b) };
-        let row = Leaves::new(self.world(), tree.boxes(), of, leaf)?;
-        let counts = row.classes.all.iter().map(|(class, [_, counts @ ..])| (*class, counts.map(|k| k.all as usize)));
-        Ok(Box::new(ByKind { counts: counts.collect(), row }))
+        Ok(Box::new(Leaves { classes: Classes::new(self.world(), tree.boxes(), of)?, leaf }))
     }
 
     fn near_and_close(&self, leaves: &[u32]) -> Result<NearAndClose, Error> {
@@ -276,7 +245,7 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
         };
         let (near, close) = (&near_and_close.near, &near_and_close.close);
         let leaf = move |b: usize| Leaf { corners: weights.sums[b], near: near[b], close: close[b], ..self.leaf(b) };
-        Ok(Box::new(Leaves::new(self.world(), self.tree.boxes(), of, leaf)?))
+        Ok(Box::new(Leaves { classes: Classes::new(self.world(), self.tree.boxes(), of)?, leaf }))
     }
 
     fn leaves_with_sources(&self, near_and_close: &NearAndClose, all: bool) -> Result<Vec<Leaf>, Error> {

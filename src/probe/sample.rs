@@ -103,11 +103,12 @@ struct Group {
 
 /// Groups of leaves, those with the most targets first.
 fn groups(kinds: &dyn Kinds) -> Vec<Group> {
-    let group = |(&code, &[targets, leaves]): (&u64, &[usize; 2])| {
-        let units = kinds.lengths()[&code].all;
+    let lengths = kinds.lengths();
+    let group = |(code, [targets, leaves]): (u64, [usize; 2])| {
+        let units = lengths[&code].all;
         Group { name: Kind::of_code(code).name(), kinds: vec![code], targets, leaves, units }
     };
-    let mut groups: Vec<Group> = kinds.counts().iter().map(group).collect();
+    let mut groups: Vec<Group> = kinds.counts().into_iter().map(group).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.targets));
     if groups.len() > MAX_STRATA {
         let rare = groups.split_off(MAX_STRATA - 1).into_iter().reduce(|mut rare, group| {

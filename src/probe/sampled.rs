@@ -60,7 +60,7 @@ pub(super) static ALONE: LazyLock<World> = LazyLock::new(World::default);
 /// Leaves of all ranks in a row, class by class. Each leaf is as long as its weight in [units](super::draw::UNITS).
 pub(crate) trait Row {
     /// The lengths of the classes.
-    fn lengths(&self) -> &BTreeMap<u64, Span>;
+    fn lengths(&self) -> BTreeMap<u64, Span>;
     /// The leaves at some places. For each request, returns the leaves of this rank at its places, each with the index of the
     /// place in the request.
     ///
@@ -78,7 +78,7 @@ pub(crate) struct Request {
 /// The leaves with targets, by kind. A class has a code of a [kind](super::kind::Kind).
 pub(crate) trait Kinds: Row {
     /// The numbers of targets and of leaves in each class, on all ranks.
-    fn counts(&self) -> &BTreeMap<u64, [usize; 2]>;
+    fn counts(&self) -> BTreeMap<u64, [usize; 2]>;
     /// All leaves of this rank, with their classes.
     fn leaves(&self) -> Result<Vec<(u64, Leaf)>, Error>;
 }

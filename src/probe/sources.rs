@@ -176,7 +176,8 @@ pub(super) fn sources<S: Sampled>(
     // Leaves are drawn by systematic sampling, one for each unit of the sum of chances.
     let start = units(rng.uniform());
     let row = (!chances.takes_all).then(|| site.by_chance(weights, &near_and_close, &chances)).transpose()?;
-    let length: u128 = row.iter().flat_map(|row| row.lengths().values()).map(|span| span.all).sum();
+    let lengths = row.as_ref().map(|row| row.lengths()).unwrap_or_default();
+    let length: u128 = lengths.values().map(|span| span.all).sum();
     let places: Vec<u128> = (0..).map(|k| start + k * UNITS).take_while(|place| *place < length).collect();
     // One number for each draw, on whatever rank the leaf is.
     let starts: Vec<f64> = places.iter().map(|_| rng.uniform()).collect();
@@ -187,7 +188,7 @@ pub(super) fn sources<S: Sampled>(
         let taken = chances.takes(leaf.near);
         given.insert(leaf.sources.start, (leaf, taken.then_some(all)));
     }
-    let rows = row.map(|row| row.at(&[Request { classes: row.lengths().keys().copied().collect(), places }]));
+    let rows = row.map(|row| row.at(&[Request { classes: lengths.into_keys().collect(), places }]));
     for (draw, leaf) in rows.transpose()?.into_iter().flatten().flatten() {
         let weight = weights.of_leaf(leaf.sources.len(), leaf.corners);
         let (chance, picks) = chances.of(weight, leaf.sources.len(), leaf.close);

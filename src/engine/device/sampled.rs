@@ -4,7 +4,7 @@ use crate::probe::corners::Weights;
 use crate::probe::draw::Span;
 use crate::probe::sampled::{Direct, End, Kinds, Request, Row, Sampled};
 use crate::probe::sources::Chances;
-use backend_cuda::{CallerPoints, Cut, LeafFields, NearAndClose, Numbers, PointWeights, Shares};
+use backend_cuda::{CallerPoints, Class, Cut, LeafFields, NearAndClose, Numbers, PointWeights, Shares};
 use fmm_traits::Error;
 use fmm_tree::{DISTANCES, Leaf};
 use std::collections::BTreeMap;
@@ -29,23 +29,12 @@ struct DeviceRow<'a> {
     cut: &'a Cut<'a>,
     row: backend_cuda::Row,
     fields: LeafFields<'a>,
-    lengths: BTreeMap<u64, Span>,
-    counts: BTreeMap<u64, [usize; 2]>,
-}
-
-impl<'a> DeviceRow<'a> {
-    fn new(cut: &'a Cut<'a>, row: backend_cuda::Row, fields: LeafFields<'a>) -> Self {
-        let classes = row.classes.iter();
-        let length = |class: &backend_cuda::Class| Span { before: 0, all: class.units.end - class.units.start };
-        let lengths = classes.clone().map(|class| (class.code, length(class))).collect();
-        let counts = classes.map(|class| (class.code, [class.targets as usize, class.leaves.len()])).collect();
-        DeviceRow { cut, row, fields, lengths, counts }
-    }
 }
 
 impl Row for DeviceRow<'_> {
-    fn lengths(&self) -> &BTreeMap<u64, Span> {
-        &self.lengths
+    fn lengths(&self) -> BTreeMap<u64, Span> {
+        let length = |class: &Class| Span { before: 0, all: class.units.end - class.units.start };
+        self.row.classes.iter().map(|class| (class.code, length(class))).collect()
     }
 
     fn at(&self, rows: &[Request]) -> Result<Vec<Vec<(usize, Leaf)>>, Error> {
@@ -69,8 +58,9 @@ impl Row for DeviceRow<'_> {
 }
 
 impl Kinds for DeviceRow<'_> {
-    fn counts(&self) -> &BTreeMap<u64, [usize; 2]> {
-        &self.counts
+    fn counts(&self) -> BTreeMap<u64, [usize; 2]> {
+        let counts = |class: &Class| [class.targets as usize, class.leaves.len()];
+        self.row.classes.iter().map(|class| (class.code, counts(class))).collect()
     }
 
     fn leaves(&self) -> Result<Vec<(u64, Leaf)>, Error> {
@@ -114,7 +104,7 @@ impl Sampled for OnDevice<'_> {
         targets: usize,
     ) -> Result<Box<dyn Kinds + 'a>, Error> {
         let row = self.cut.by_kind(corners(weights), factors, targets)?;
-        Ok(Box::new(DeviceRow::new(&self.cut, row, LeafFields { factors, ..LeafFields::default() })))
+        Ok(Box::new(DeviceRow { cut: &self.cut, row, fields: LeafFields { factors, ..LeafFields::default() } }))
     }
 
     fn near_and_close(&self, leaves: &[u32]) -> Result<NearAndClose, Error> {
@@ -136,7 +126,7 @@ impl Sampled for OnDevice<'_> {
         let shares = Shares { share, share_of_close, of_a_leaf: of_a_leaf as u32, takes_near };
         let row = self.cut.by_chance(corners(weights), near_and_close, shares)?;
         let fields = LeafFields { corners: Some(&weights.sums), near_and_close: Some(near_and_close), factors: None };
-        Ok(Box::new(DeviceRow::new(&self.cut, row, fields)))
+        Ok(Box::new(DeviceRow { cut: &self.cut, row, fields }))
     }
 
     fn leaves_with_sources(&self, near_and_close: &NearAndClose, all: bool) -> Result<Vec<Leaf>, Error> {

@@ -4,7 +4,7 @@
 use crate::cut::{Cut, within_boxes};
 use crate::device::{Arg, Buffer, ByItem, Device};
 use crate::lists::each;
-use crate::thin::Flagged;
+use crate::primitives::Flagged;
 use fmm_traits::{Cube, Error};
 use fmm_tree::Leaf;
 use std::ops::Range;
@@ -78,8 +78,6 @@ pub struct Row {
     boxes: Option<Buffer<u32>>,
     /// The prefix sums of each column of the weights. Their entries i are the sum of the weights before leaf i.
     sums: [Buffer<u64>; COLUMNS],
-    /// Number of boxes.
-    n: usize,
     /// The classes, in the order of the row.
     pub classes: Vec<Class>,
 }
@@ -172,7 +170,7 @@ impl Cut<'_> {
         unsafe { kernels.threads("weights_by_kind", n, &args)? };
         let (sums, [targets]) = (self.prefix_sums(&weights)?, self.prefix_sums(&points)?);
         let classes = self.classes(&kernels, &kinds, &sums, &targets)?;
-        Ok(Row { boxes: Some(boxes), sums, n, classes })
+        Ok(Row { boxes: Some(boxes), sums, classes })
     }
 
     /// The classes of a row whose leaves are sorted by kind.
@@ -183,7 +181,7 @@ impl Cut<'_> {
         sums: &[Buffer<u64>; COLUMNS],
         targets: &Buffer<u64>,
     ) -> Result<Vec<Class>, Error> {
-        // At most so many kinds of three populations and 32 sets of marks.
+        // At most so many kinds of three populations and 32 sets of traits.
         let most = 96 * (1 + self.levels);
         let found: Buffer<u64> = self.device.zeros(1 + CLASS_WORDS * most, "classes of leaves")?;
         let args = [kinds.into(), (self.boxes as u32).into()].into_iter().chain(sums.iter().map(Arg::from));
@@ -260,7 +258,7 @@ impl Cut<'_> {
         let sums = self.prefix_sums(&columns)?;
         let [all] = self.totals(&sums)?;
         let class = Class { code: 0, units: 0..all, leaves: 0..self.boxes, targets: 0 };
-        Ok(Row { boxes: None, sums, n: self.boxes, classes: vec![class] })
+        Ok(Row { boxes: None, sums, classes: vec![class] })
     }
 
     /// The leaves at some places of a row, in units from its start. All places lie within its classes.
@@ -272,9 +270,9 @@ impl Cut<'_> {
         let places: Vec<u64> = places.iter().flat_map(|&place| [place as u64, (place >> 64) as u64]).collect();
         let (places, boxes) = (device.upload(&places, "places")?, device.alloc::<u32>(count, "drawn leaves")?);
         let of = row.boxes.as_ref().map_or(Arg::NULL, Arg::from);
-        let rest = [(row.n as u32).into(), of, (&places).into(), (count as u32).into(), (&boxes).into()];
+        let rest = [(self.boxes as u32).into(), of, (&places).into(), (count as u32).into(), (&boxes).into()];
         let args: Vec<Arg> = row.sums.iter().map(Arg::from).chain(rest).collect();
-        // SAFETY: arguments as in draw.cu; the row has n boxes, and its sums one entry more.
+        // SAFETY: arguments as in draw.cu; the row has all boxes, and its sums one entry more.
         unsafe { self.draws()?.threads("drawn", count, &args)? };
         self.leaves((&boxes).into(), count, fields)
     }
@@ -311,8 +309,8 @@ impl Cut<'_> {
         let args = [tree, count, (&near_and_close.0).into(), u32::from(all).into(), (&flags).into()];
         // SAFETY: arguments as in draw.cu; each box has an entry in all arrays.
         unsafe { self.draws()?.threads("source_leaves", n, &args)? };
-        let Flagged { boxes, count, .. } = self.flagged(&flags)?;
-        self.leaves((&boxes).into(), count, fields)
+        let Flagged { items, count, .. } = self.primitives.flagged(&flags, n, "leaves with sources")?;
+        self.leaves((&items).into(), count, fields)
     }
 
     /// Describes `count` boxes as leaves.

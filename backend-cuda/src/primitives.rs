@@ -64,6 +64,16 @@ fn differ(n: usize, agree: u32) -> bool {
     agree as f64 <= most
 }
 
+/// The items with a flag.
+pub(crate) struct Flagged {
+    /// Their numbers, ascending.
+    pub items: Buffer<u32>,
+    /// The prefix sums of all flags.
+    pub starts: Buffer<u64>,
+    /// How many there are.
+    pub count: usize,
+}
+
 impl Primitives {
     pub fn new(device: &Device) -> Result<Primitives, Error> {
         let (scan, sort) = (device.fixed("scan", programs::scan)?, device.fixed("sort", programs::sort)?);
@@ -86,6 +96,16 @@ impl Primitives {
             self.device.launch(&self.scan, "scan_blocks", grid, block, &args)?;
             self.device.launch(&self.scan, "scan_finish", grid, block, &args)
         }
+    }
+
+    /// The items with a flag, of `n` items. Waits for the device.
+    pub fn flagged(&self, flags: &Buffer<u32>, n: usize, what: &str) -> Result<Flagged, Error> {
+        let starts = self.device.alloc(n + 1, what)?;
+        self.scan([(flags, &starts)], n)?;
+        let count = self.device.download_range(&starts, n..n + 1, what)?[0] as usize;
+        let items = self.device.alloc(count, what)?;
+        self.list_flagged(&starts, n, &items)?;
+        Ok(Flagged { items, starts, count })
     }
 
     /// Enqueues the list of the numbers of the items with a flag. `starts` are the prefix sums of their `n` flags, and `to`

@@ -20,7 +20,7 @@ use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, ByItem, Device, Functions};
 use crate::joint::{JointPoints, OwnOrder};
 use crate::link::Link;
-use crate::lists::{DeviceEdges, DeviceLists, Scope, filled};
+use crate::lists::{DeviceEdges, DeviceLists, Scope};
 use crate::primitives::Primitives;
 use crate::programs::arrange;
 use crate::ranks::Ranks;
@@ -371,10 +371,7 @@ impl Cutter {
         let args = [&self.of(Kind::Sources, owner)[..], &flagged].concat();
         // SAFETY: arguments as in shares.cu; there is a flag for each box.
         unsafe { self.kernels.threads("marked", self.n, &args)? };
-        let [list] = filled(&self.device, &self.primitives, self.n, &[flags], |[list]| {
-            self.primitives.list_flagged(&list.starts, self.n, &list.sources)
-        })?;
-        Ok(Slots::all(list.sources))
+        Ok(Slots::all(self.primitives.flagged(&flags, self.n, "boxes of other ranks")?.items))
     }
 
     /// What travels between the shares in an evaluation: the slots that `owned` lists for a reader and an owner.

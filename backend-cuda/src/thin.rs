@@ -5,6 +5,7 @@ use crate::device::{Arg, Buffer, ByItem};
 use crate::lists::{DeviceEdges, DeviceLists, each, filled};
 use crate::placed::Placed;
 use crate::plane::points_of;
+use crate::primitives::Flagged;
 use crate::programs;
 use crate::tree::DeviceTree;
 use adaptive2d::Pyramid;
@@ -16,15 +17,6 @@ use std::time::Instant;
 
 /// Threads per block.
 const BLOCK: u32 = 128;
-
-/// The boxes with a flag.
-pub(crate) struct Flagged {
-    pub boxes: Buffer<u32>,
-    /// The prefix sums of all flags.
-    pub starts: Buffer<u64>,
-    /// Number of boxes with a flag.
-    pub count: usize,
-}
 
 impl Cut<'_> {
     /// A small problem: a part of the sources and targets of an octree with its lists, as `fmm_tree::thin` makes them. The
@@ -76,7 +68,7 @@ impl Cut<'_> {
             // SAFETY: arguments as in thin.cu; the positions lie within the points, and each box has a flag.
             unsafe { kernels.threads("holding", count.max(1), &args)? };
         }
-        let Flagged { boxes: kept, starts, count } = self.flagged(&flags)?;
+        let Flagged { items: kept, starts, count } = self.primitives.flagged(&flags, n, "boxes of a sample")?;
         let (words, anchor) = (device.alloc(8 * count, "boxes")?, device.alloc(3 * count, "boxes")?);
         let args = [
             (&self.tree).into(),
@@ -112,17 +104,6 @@ impl Cut<'_> {
         }
         small.level_start.push(count as u32);
         Ok((small, kept))
-    }
-
-    /// The boxes with a flag. Waits for the device.
-    pub(crate) fn flagged(&self, flags: &Buffer<u32>) -> Result<Flagged, Error> {
-        let (device, n) = (self.device, self.boxes);
-        let starts = device.alloc(n + 1, "boxes")?;
-        self.primitives.scan([(flags, &starts)], n)?;
-        let count = device.download_range(&starts, n..n + 1, "boxes")?[0] as usize;
-        let boxes = device.alloc(count, "boxes")?;
-        self.primitives.list_flagged(&starts, n, &boxes)?;
-        Ok(Flagged { boxes, starts, count })
     }
 
     /// A pyramid with all boxes of this one but only some of its points, and the edges between boxes that still have points.

@@ -122,6 +122,8 @@ struct Around {
   u32 source[SLOTS], wanted[SLOTS];
   // Edges into the children up to and including each, and the octants of the children.
   u32 behind[CHILDREN], octant[CHILDREN];
+  // Entries of neighbouring families lie in different banks of shared memory.
+  u32 odd;
 };
 
 // The slot of box s relative to box p, one level above. SLOTS for any other box.
@@ -187,17 +189,15 @@ __device__ void collect(const Boxes& t, const u8* octants, const Ends& ends, u32
   __syncwarp();
 }
 
-// Calls visit(end, slot) for each translation into a family, those of different slots on different lanes.
+// Calls visit(end) for each translation from a slot into a family.
 template <class Visit>
-__device__ __forceinline__ void for_each_end(const Around& around, const Ends& ends, Visit visit) {
-  for (u32 slot = lane_id(); slot < SLOTS; slot += 32) {
-    u32 wanted = around.wanted[slot];
-    if (wanted >> CHILDREN) visit(WHOLE, slot);
-    for (wanted &= (1u << CHILDREN) - 1; wanted != 0;) {
-      const u32 end = ends.first[256 * slot + wanted];
-      wanted &= ~(u32)ends.members[end];
-      visit(end, slot);
-    }
+__device__ __forceinline__ void for_each_end(const Around& around, const Ends& ends, u32 slot, Visit visit) {
+  u32 wanted = around.wanted[slot];
+  if (wanted >> CHILDREN) visit(WHOLE);
+  for (wanted &= (1u << CHILDREN) - 1; wanted != 0;) {
+    const u32 end = ends.first[256 * slot + wanted];
+    wanted &= ~(u32)ends.members[end];
+    visit(end);
   }
 }
 
@@ -215,7 +215,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   Around& mine = around[threadIdx.x / 32];
   collect(t, octants, ends, parents[f], starts, sources, mine, refused);
   u32 used = 0;
-  for_each_end(mine, ends, [&](u32 end, u32) { used |= 1u << end; });
+  for (u32 slot = lane_id(); slot < SLOTS; slot += 32)
+    for_each_end(mine, ends, slot, [&](u32 end) { used |= 1u << end; });
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) used |= __shfl_xor_sync(~0u, used, d);
   if (lane_id() < ENDS) flags[(u64)lane_id() * families + f] = used >> lane_id() & 1;
@@ -228,29 +229,37 @@ __device__ __forceinline__ u32 child_in(const Boxes& t, const u8* octants, u32 p
   return c;
 }
 
+// Families and warps of a block of `end_table`.
+#define FAMILIES 16
+#define TABLE_WARPS 8
+
 // The items: places[end · families + f] is the item of an end. rows[item]: the row of the locals that it receives,
 // which is that of a box, or from row `count` on that of a domain. owners[item]: its family. table[slot · items +
-// item]: the source in a slot, plus 1; the table must be filled with NOBODY before.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+// item]: the source in a slot, plus 1; the table must be filled with NOBODY before. FAMILIES per block.
+extern "C" __global__ void __launch_bounds__(32 * TABLE_WARPS)
     end_table(const Boxes* boxes, const u8* octants, const Ends* ends_table, const u32* parents, u32 families,
               const u64* starts, const u32* sources, const u32* flags, const u64* places, u32 items, u32 count, u32* rows,
               u32* owners, u32* table, u32* refused) {
-  __shared__ Around around[WARPS];
+  __shared__ Around around[FAMILIES];
   const Boxes t = *boxes;
   const Ends ends = *ends_table;
-  const u32 f = blockIdx.x * WARPS + threadIdx.x / 32;
-  if (f >= families) return;
-  Around& mine = around[threadIdx.x / 32];
-  const u32 p = parents[f];
-  collect(t, octants, ends, p, starts, sources, mine, refused);
-  for_each_end(mine, ends, [&](u32 end, u32 slot) {
-    table[(u64)slot * items + places[(u64)end * families + f]] = mine.source[slot];
-  });
-  const u32 end = lane_id();
-  if (end >= ENDS || !flags[(u64)end * families + f]) return;
-  const u32 item = (u32)places[(u64)end * families + f], first = (u32)places[(u64)CHILDREN * families];
-  rows[item] = end < CHILDREN ? child_in(t, octants, p, end) : end == WHOLE ? p : count + item - first;
-  owners[item] = f;
+  const u32 begin = blockIdx.x * FAMILIES, here = min(families - begin, FAMILIES), own = lane_id();
+  for (u32 k = threadIdx.x / 32; k < here; k += TABLE_WARPS) {
+    const u32 f = begin + k, p = parents[f];
+    collect(t, octants, ends, p, starts, sources, around[k], refused);
+    if (own >= ENDS || !flags[(u64)own * families + f]) continue;
+    const u32 item = (u32)places[(u64)own * families + f], first = (u32)places[(u64)CHILDREN * families];
+    rows[item] = own < CHILDREN ? child_in(t, octants, p, own) : own == WHOLE ? p : count + item - first;
+    owners[item] = f;
+  }
+  __syncthreads();
+  // Items of neighbouring families lie beside each other, so neighbouring lanes write them.
+  const u32 k = threadIdx.x % FAMILIES;
+  if (k >= here) return;
+  for (u32 slot = threadIdx.x / FAMILIES; slot < SLOTS; slot += 32 * TABLE_WARPS / FAMILIES)
+    for_each_end(around[k], ends, slot, [&](u32 end) {
+      table[(u64)slot * items + places[(u64)end * families + begin + k]] = around[k].source[slot];
+    });
 }
 
 // The edges from the locals of domains to those of their members, starts[group] … of each group of a kind of domain and

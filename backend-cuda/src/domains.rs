@@ -28,8 +28,12 @@ const SLOTS_PER_AXIS: i64 = 6;
 /// Squared distance, in halves of a child's side, beyond which a source may send to a family as a whole: `is_distant`
 /// of `fmm_tree::stencil`.
 const NEAREST_TO_A_FAMILY: i64 = 39;
-/// Warps of a block in the kernels with one warp per family.
+/// Warps of a block of `end_flags`, which has one warp per family.
 const WARPS: usize = 4;
+/// Families of a block of `end_table`.
+const TABLE_FAMILIES: usize = 16;
+/// Warps of a block of `end_table`.
+const TABLE_WARPS: usize = 8;
 /// Threads per block in the other kernels.
 const BLOCK: u32 = 256;
 
@@ -202,14 +206,14 @@ impl Arranger<'_> {
         let flags: Buffer<u32> = device.alloc(ENDS * families, "ends of M2L")?;
         let places: Buffer<u64> = device.alloc(ENDS * families + 1, "ends of M2L")?;
         let checks = Checks::new(device)?;
-        let (count, warps) = (Arg::from(families as u32), (blocks(families, WARPS)?, 1));
+        let (count, grid) = (Arg::from(families as u32), (blocks(families, WARPS)?, 1));
         let rows_of_edges = [Arg::from(&m2l.starts), Arg::from(&m2l.sources)];
         let common =
             [boxes, octants, (&ends.table).into(), (&parents).into(), count, rows_of_edges[0], rows_of_edges[1]];
         let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
         let args = with(&[(&flags).into(), checks.refused()]);
         // SAFETY: as above; there is a flag for each end of each family.
-        unsafe { device.launch(&self.functions, "end_flags", warps, 32 * WARPS as u32, &args)? };
+        unsafe { device.launch(&self.functions, "end_flags", grid, 32 * WARPS as u32, &args)? };
         self.primitives.scan([(&flags, &places)], ENDS * families)?;
         let at: Vec<_> = (0..=ENDS).map(|end| (&places, end * families)).collect();
         let starts = device.entries(&at, "ends of M2L")?;
@@ -233,7 +237,10 @@ impl Arranger<'_> {
             checks.refused(),
         ]);
         // SAFETY: as above; the table has an entry for each slot and item.
-        unsafe { device.launch(&self.functions, "end_table", warps, 32 * WARPS as u32, &args)? };
+        unsafe {
+            let grid = (blocks(families, TABLE_FAMILIES)?, 1);
+            device.launch(&self.functions, "end_table", grid, 32 * TABLE_WARPS as u32, &args)?
+        };
 
         let more = (starts[WHOLE] - starts[CHILDREN]) as usize;
         let down = if more == 0 {

@@ -113,70 +113,82 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
 // Lanes that share the edges of a target.
 #define LANES 4
 
-// For each leaf the mean of E² over the targets that represent it, with the errors E of fmm_tree::far_squares, times the
-// number of its targets; 0 for other boxes. In a treecode some targets represent a leaf with many edges. `sums` are those of
-// `far_sums`, and `squares` are in the same order.
+// What `far_squares` needs of the sums of `far_sums`, in the same order. A leaf gets the sums of its box and of all boxes
+// above it. Without M2P edges all its targets have this error E, and the leaf gets E² times their number instead. Other
+// boxes get 0. One thread per box.
+extern "C" __global__ void far_above(const Tree* tree, u32 count, const u64* m2p, u32 outputs, const double* sums,
+                                     double* squares) {
+  const Tree t = *tree;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  const u32 targets = is_leaf(t, b) ? length(targets_of(t, b)) : 0;
+  const bool squared = m2p[b] == m2p[b + 1];
+  for (u32 k = 0; k < 2 * outputs; ++k) {
+    double sum = 0;
+    for (u32 box = b; targets > 0; box = parent_of(t, box)) {
+      sum += sums[k * (u64)count + box];
+      if (box == 0) break;
+    }
+    squares[k * (u64)count + b] = squared ? sum * sum * (double)targets : sum;
+  }
+}
+
+// For each leaf with M2P edges the mean of E² over the targets that represent it, with the errors E of
+// fmm_tree::far_squares, times the number of its targets. In a treecode some targets represent a leaf with many edges.
+// `squares` are those of `far_above` before. Those of other boxes stay.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
                                        const double* xyz, u64 n, u32 axes, u32 treecode, const double* weights,
-                                       u32 outputs, u32 half_power, const double* sums, double* squares) {
+                                       u32 outputs, u32 half_power, double* squares) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
   const uint2 targets = targets_of(t, b);
-  double all[OUTPUTS] = {}, fewer[OUTPUTS] = {};
-  if (is_leaf(t, b) && targets.x < targets.y) {
-    const FarEdge far(t, weights, half_power);
-    double above[OUTPUTS] = {}, above_fewer[OUTPUTS] = {};
-    for (u32 box = b;; box = parent_of(t, box)) {
+  const u64 first = m2p[b], end = m2p[b + 1], points = targets.y - targets.x;
+  if (!is_leaf(t, b) || points == 0 || first == end) return;
+  const FarEdge far(t, weights, half_power);
+  double all[OUTPUTS] = {}, fewer[OUTPUTS] = {}, above[OUTPUTS] = {}, above_fewer[OUTPUTS] = {};
+#pragma unroll
+  for (u32 k = 0; k < OUTPUTS; ++k) {
+    if (k >= outputs) break;
+    above[k] = squares[2 * k * (u64)count + b];
+    above_fewer[k] = squares[(2 * k + 1) * (u64)count + b];
+  }
+  const u64 wanted = (points * (end - first) + TARGETS_TIMES_EDGES - 1) / TARGETS_TIMES_EDGES;
+  const u32 step = treecode ? (u32)max(min(wanted, points / FEWEST_TARGETS), (u64)1) : 1;
+  const u32 chosen = ((u32)points + step - 1) / step;
+  const u32 part = lane_id() % LANES;
+  // All lanes take the same number of steps, because those of a target add up what they have.
+  for (u32 j = lane_id() / LANES; j - lane_id() / LANES < chosen; j += 32 / LANES) {
+    const bool valid = j < chosen;
+    const u32 i = targets.x + (valid ? j : 0) * step;
+    double sum[OUTPUTS] = {};
+    for (u64 e = first + part; e < end; e += LANES) {
+      const u32 s = m2p_sources[e];
+      const Frame y = frame_of(t, s);
+      double d2 = 0;
+      for (u32 a = 0; a < axes; ++a) d2 += (xyz[a * n + i] - y.center[a]) * (xyz[a * n + i] - y.center[a]);
+      const double points = (double)length(sources_of(t, s)) * far.power(0.25 * y.side * y.side / d2);
 #pragma unroll
       for (u32 k = 0; k < OUTPUTS; ++k) {
         if (k >= outputs) break;
-        above[k] += sums[2 * k * (u64)count + box];
-        above_fewer[k] += sums[(2 * k + 1) * (u64)count + box];
-      }
-      if (box == 0) break;
-    }
-    const u64 first = m2p[b], end = m2p[b + 1], points = targets.y - targets.x;
-    const u64 wanted = (points * (end - first) + TARGETS_TIMES_EDGES - 1) / TARGETS_TIMES_EDGES;
-    // Without M2P all targets have the same error.
-    const u32 step = first == end ? (u32)points
-                     : treecode   ? (u32)max(min(wanted, points / FEWEST_TARGETS), (u64)1)
-                                  : 1;
-    const u32 chosen = ((u32)points + step - 1) / step;
-    const u32 part = lane_id() % LANES;
-    // All lanes take the same number of steps, because those of a target add up what they have.
-    for (u32 j = lane_id() / LANES; j - lane_id() / LANES < chosen; j += 32 / LANES) {
-      const bool valid = j < chosen;
-      const u32 i = targets.x + (valid ? j : 0) * step;
-      double sum[OUTPUTS] = {};
-      for (u64 e = first + part; e < end; e += LANES) {
-        const u32 s = m2p_sources[e];
-        const Frame y = frame_of(t, s);
-        double d2 = 0;
-        for (u32 a = 0; a < axes; ++a) d2 += (xyz[a * n + i] - y.center[a]) * (xyz[a * n + i] - y.center[a]);
-        const double points = (double)length(sources_of(t, s)) * far.power(0.25 * y.side * y.side / d2);
-#pragma unroll
-        for (u32 k = 0; k < OUTPUTS; ++k) {
-          if (k >= outputs) break;
-          sum[k] += points * far.weight(k, d2);
-        }
-      }
-#pragma unroll
-      for (u32 k = 0; k < OUTPUTS; ++k) {
-        if (k >= outputs) break;
-        for (int apart = 1; apart < LANES; apart *= 2) sum[k] += __shfl_xor_sync(~0u, sum[k], apart);
-        if (valid && part == 0) {
-          all[k] += (above[k] + sum[k]) * (above[k] + sum[k]);
-          fewer[k] += (above_fewer[k] + sum[k]) * (above_fewer[k] + sum[k]);
-        }
+        sum[k] += points * far.weight(k, d2);
       }
     }
-    const double scale = (double)points / chosen;
 #pragma unroll
     for (u32 k = 0; k < OUTPUTS; ++k) {
-      all[k] *= scale;
-      fewer[k] *= scale;
+      if (k >= outputs) break;
+      for (int apart = 1; apart < LANES; apart *= 2) sum[k] += __shfl_xor_sync(~0u, sum[k], apart);
+      if (valid && part == 0) {
+        all[k] += (above[k] + sum[k]) * (above[k] + sum[k]);
+        fewer[k] += (above_fewer[k] + sum[k]) * (above_fewer[k] + sum[k]);
+      }
     }
+  }
+  const double scale = (double)points / chosen;
+#pragma unroll
+  for (u32 k = 0; k < OUTPUTS; ++k) {
+    all[k] *= scale;
+    fewer[k] *= scale;
   }
   sums_to(squares, count, b, outputs, all, fewer);
 }

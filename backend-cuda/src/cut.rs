@@ -203,6 +203,14 @@ impl<'a> Cut<'a> {
             half_power.into(),
             (&sums).into(),
         ];
+        let of_above = [
+            (&self.tree).into(),
+            (n as u32).into(),
+            (&m2p.starts).into(),
+            (outputs as u32).into(),
+            (&sums).into(),
+            (&squares).into(),
+        ];
         let of_squares = [
             (&self.tree).into(),
             (n as u32).into(),
@@ -215,14 +223,16 @@ impl<'a> Cut<'a> {
             (&weights).into(),
             (outputs as u32).into(),
             half_power.into(),
-            (&sums).into(),
             (&squares).into(),
         ];
         // SAFETY: arguments as in cut.cu; `sums` and `squares` have two entries for each box and output, `weights` one for each
         // distance and output, and the ranges of the boxes lie within the targets.
         unsafe {
             self.kernels.warps("far_sums", n, &of_sums)?;
-            self.kernels.warps("far_squares", n, &of_squares)?;
+            self.kernels.threads("far_above", n, &of_above)?;
+            if !m2p.is_empty() {
+                self.kernels.warps("far_squares", n, &of_squares)?;
+            }
         }
         Ok(squares)
     }

@@ -453,6 +453,7 @@ fn cut_of(name: &str, pyramid: u32) -> Program {
     let entries = &[
         "incoming",
         "far_sums",
+        "far_above",
         "far_squares",
         "sum_in_parts",
         "far_factors",

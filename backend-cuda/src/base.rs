@@ -230,10 +230,9 @@ impl Base {
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        let kinds: u64 = self.lists.kinds().iter().map(|k| k.bytes()).sum();
         let places = self.places.as_ref().map_or(0, Buffer::bytes);
         let leaves: u64 = [&self.p2p, &self.l2p, &self.m2p].iter().map(|leaves| leaves.boxes.bytes()).sum();
-        self.tree.bytes() + kinds + self.strengths.bytes() + self.values.bytes() + leaves + places
+        self.tree.bytes() + self.lists.bytes() + self.strengths.bytes() + self.values.bytes() + leaves + places
     }
 
     /// The number by which strengths are divided; `None` if nothing is in f32.

@@ -102,6 +102,10 @@ impl DeviceLists {
     pub fn kinds(&self) -> [&DeviceEdges; 8] {
         [&self.p2m, &self.m2m, &self.m2l, &self.p2l, &self.l2l, &self.l2p, &self.m2p, &self.p2p]
     }
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.kinds().iter().map(|edges| edges.bytes()).sum()
+    }
     /// A copy on the host.
     pub fn download(&self) -> Result<Lists, Error> {
         let of = |edges: &DeviceEdges| edges.download(&self.device);

@@ -2,7 +2,7 @@
 //!
 //! A plan takes its points as [`Placed`]. The tree is built of points on the device, or copied from the host, or cut
 //! out of another tree for a probe. Several ranks can build one tree of all their points. Each rank then keeps a share
-//! of it. Lists are made when a call first needs them, and stay until a call has settings that need others.
+//! of it. Lists are made when a call first needs them. The last lists stay, and the lists before them if there is room.
 
 use crate::builder::build_reported;
 use crate::cut::Cut;
@@ -22,6 +22,9 @@ use std::time::Instant;
 
 /// Levels of a tree whose boxes are all adjacent.
 const LEVELS_WITHOUT_FAR: usize = 2;
+
+/// Share of the memory of a device up to which lists stay beside later ones.
+const SHARE_OF_FORMER: u64 = 32;
 
 /// Sizes of the tree and the lists of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,7 +54,7 @@ pub struct PlanSeconds {
     pub operators: f64,
 }
 
-/// Points in their tree on a device, and the lists that were made for them last.
+/// Points in their tree on a device, and the lists that were made for them.
 #[derive(Debug)]
 pub struct Placed {
     tree: DeviceTree,
@@ -60,7 +63,10 @@ pub struct Placed {
     min_side: f64,
     /// Seconds of building the tree.
     seconds: f64,
+    /// The last lists.
     arranged: Option<Arranged>,
+    /// The lists before them. Two methods of a plan that are compared with each other use their lists in turn.
+    former: Option<Arranged>,
     /// What this rank has of the points and lists, if other ranks have the others.
     parts: Option<Parts>,
 }
@@ -79,6 +85,11 @@ struct Arranged {
 }
 
 impl Arranged {
+    /// Whether the lists are those for a key.
+    fn serves(&self, key: &ListKey) -> bool {
+        self.key.as_ref().is_none_or(|made| made == key)
+    }
+
     /// Lists that serve any settings.
     fn fixed(tree: &DeviceTree, lists: DeviceLists) -> Result<Self, Error> {
         let near_pairs = Some(near_pairs_there(tree, &lists)?);
@@ -102,7 +113,7 @@ impl Placed {
         let (tree, report) = build_reported(device, sources, targets, options)?;
         device.synchronize()?;
         let seconds = start.elapsed().as_secs_f64();
-        Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, parts: None })
+        Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, former: None, parts: None })
     }
 
     /// Copies a tree with its lists from the host. The lists serve any settings. If the tree is
@@ -127,7 +138,7 @@ impl Placed {
     pub(crate) fn fixed(tree: DeviceTree, lists: DeviceLists, mean_leaf: f64, start: Instant) -> Result<Placed, Error> {
         let arranged = Some(Arranged::fixed(&tree, lists)?);
         let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
-        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, parts: None })
+        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged, former: None, parts: None })
     }
 
     /// Builds the tree of the points of all ranks, of which each rank has its own, for [`share`](Placed::share). `None`
@@ -150,7 +161,7 @@ impl Placed {
         };
         let parts = Some(Parts::new(&tree, own, sources.messages())?);
         let seconds = start.elapsed().as_secs_f64();
-        Ok(Some(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, parts }))
+        Ok(Some(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, former: None, parts }))
     }
 
     /// Of the points of a [`joint`](Placed::joint) tree: the mean over all targets of ρ^(2·`half_power`), as
@@ -201,17 +212,17 @@ impl Placed {
                 own.extend(rows.map(|rows| OwnOrder::of_whole(&tree.device, points, rows)).transpose()?);
             }
             self.parts = Some(Parts::new(tree, own, with.sources.messages())?);
-            self.arranged = None;
+            (self.arranged, self.former) = (None, None);
         }
         self.arrange(settings)?;
         let start = Instant::now();
-        let Placed { tree, report, min_side, seconds, arranged, parts } = self;
+        let Placed { tree, report, min_side, seconds, arranged, parts, .. } = self;
         let Arranged { lists, seconds: listed, .. } = arranged.expect("just made");
         let make = |tree: &DeviceTree, scope: &Scope| settings.lists_of(tree, scope, min_side);
         let (tree, lists, share) = share(tree, lists, &parts.expect("just made"), &with, make)?;
         let mut arranged = Arranged::fixed(&tree, lists)?;
         arranged.seconds = listed + start.elapsed().as_secs_f64();
-        Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged), parts: None }, share))
+        Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged), former: None, parts: None }, share))
     }
 
     /// Sizes of the tree and of the lists for `settings`. Of a [`joint`](Placed::joint) tree, all ranks call it
@@ -261,19 +272,34 @@ impl Placed {
         Err(Error::Unsupported { operation: "a part of a tree", reason })
     }
 
-    /// The tree, and the lists for `settings`, made on the device unless the last lists will do.
+    /// The tree, and the lists for `settings`, made on the device unless those that are there will do.
     fn arrange(&mut self, settings: &Settings) -> Result<(&DeviceTree, &Arranged), Error> {
         let key = settings.key();
-        if self.arranged.as_ref().is_none_or(|a| a.key.is_some_and(|made| made != key)) {
+        if !self.arranged.as_ref().is_some_and(|lists| lists.serves(&key)) {
+            std::mem::swap(&mut self.arranged, &mut self.former);
+        }
+        if !self.arranged.as_ref().is_some_and(|lists| lists.serves(&key)) {
             self.arranged = None;
-            let start = Instant::now();
-            let scope = self.parts.as_ref().map_or(Scope::All, Parts::scope);
-            let lists = settings.lists_of(&self.tree, &scope, self.min_side)?;
-            let near_pairs = self.parts.is_none().then(|| near_pairs_there(&self.tree, &lists)).transpose()?;
-            let seconds = start.elapsed().as_secs_f64();
-            self.arranged = Some(Arranged { key: Some(key), lists, near_pairs, seconds });
+            // Ranks make lists together, so none may have kept lists that another one lacks.
+            let most = if self.parts.is_some() { 0 } else { self.tree.device.info().memory / SHARE_OF_FORMER };
+            self.former.take_if(|former| former.lists.bytes() > most);
+            let made = match self.made(settings, key) {
+                Err(Error::Memory { .. }) if self.former.take().is_some() => self.made(settings, key),
+                made => made,
+            };
+            self.arranged = Some(made?);
         }
         Ok((&self.tree, self.arranged.as_ref().expect("just made")))
+    }
+
+    /// New lists for `settings`, which have this key.
+    fn made(&self, settings: &Settings, key: ListKey) -> Result<Arranged, Error> {
+        let start = Instant::now();
+        let scope = self.parts.as_ref().map_or(Scope::All, Parts::scope);
+        let lists = settings.lists_of(&self.tree, &scope, self.min_side)?;
+        let near_pairs = self.parts.is_none().then(|| near_pairs_there(&self.tree, &lists)).transpose()?;
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Arranged { key: Some(key), lists, near_pairs, seconds })
     }
 }
 

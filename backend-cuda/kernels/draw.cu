@@ -7,6 +7,7 @@
 //
 // Defined in front: PYRAMID (shared/tree.cuh).
 
+#include "shared/random.cuh"
 #include "shared/tree.cuh"
 
 // The kind of a box that is not drawn, above all others.
@@ -240,4 +241,15 @@ extern "C" __global__ void facts(const Tree* tree, const u32* boxes, u32 count, 
   mine[3] = frame.side;
   mine[4] = corners ? corners[b] : 0;
   mine[5] = factors ? factors[b] : 1;
+}
+
+// Normal strengths, set by set, of `count` sources with `components` numbers each: those of `Sources::normal` in the probe
+// of the crate fmm. One thread per number.
+extern "C" __global__ void normal_strengths(const u64* seeds, u32 sets, const double* probability, u32 count,
+                                            u32 components, double* strengths) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, length = (u64)count * components;
+  if (i >= sets * length) return;
+  const u64 number = i % length;
+  Rng rng(seeds[i / length], 2 * number);
+  strengths[i] = 1.0 / sqrt(probability[number / components]) * rng.binomial();
 }

@@ -31,7 +31,7 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 25] = [
+const HEADERS: [(&CStr, &str); 26] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/reciprocal.cuh", include_str!("../kernels/shared/reciprocal.cuh")),
@@ -56,6 +56,7 @@ const HEADERS: [(&CStr, &str); 25] = [
     (c"shared/tile.cuh", include_str!("../kernels/shared/tile.cuh")),
     (c"shared/pyramid.cuh", include_str!("../kernels/shared/pyramid.cuh")),
     (c"shared/fold.cuh", include_str!("../kernels/shared/fold.cuh")),
+    (c"shared/random.cuh", include_str!("../kernels/shared/random.cuh")),
     (c"shared/product.cuh", include_str!("../kernels/shared/product.cuh")),
 ];
 

@@ -7,6 +7,7 @@ use crate::evaluation::{self, Evaluation};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::solver::DeviceSums;
+use crate::strengths::StrengthSets;
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{
     Error, Kernels, Member, Numbers, NumbersMut, Observer, OutputColumns, Real, Solver, Stage, StageSeconds, Targets,
@@ -129,7 +130,7 @@ impl<T: Real> Evaluation for Direct<T> {
         let rows = |n: usize, width: usize| Rows { from: Arg::NULL, to: Arg::NULL, n, width };
         let strengths = rows(self.n, self.strengths);
         self.ends.scatter(arrays.given(), strengths, self.strengths, None, (&self.given).into(), true)?;
-        self.enqueue()?;
+        self.enqueue((&self.given).into(), (&self.out).into())?;
         self.ends.gather(arrays, rows(self.m, self.values), (None, 1.0), [0u32.into(), (&self.out).into()])?;
         let mut seconds = StageSeconds::default();
         if let Some(from) = from {
@@ -265,6 +266,15 @@ impl<T: Real> Direct<T> {
         Self::of_pairs(device, pairs, sources, targets, shape)
     }
 
+    /// Loads the program of a sum with the tuned shape, ahead of its use.
+    ///
+    /// # Errors
+    /// Errors of the device and of the compiler.
+    pub fn load(device: &Device, kernels: &Kernels) -> Result<(), Error> {
+        let near = &kernels.near;
+        device.load(&programs::direct_program::<T>(near, Shape::tuned::<T>(near.values))).map(|_| ())
+    }
+
     /// As [`of`](Direct::of), of the given pairs.
     pub(crate) fn of_pairs(
         device: &Device,
@@ -290,14 +300,31 @@ impl<T: Real> Direct<T> {
         Ok(out)
     }
 
-    /// Packs the sources with the given strengths, and sums.
-    fn enqueue(&mut self) -> Result<(), Error> {
+    /// The sums of several sets of strengths, in the order of the caller: the rows of each set.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], and errors of the device.
+    pub fn sums(&mut self, strengths: &StrengthSets) -> Result<Vec<Vec<f64>>, Error> {
+        let (sets, length, rows) = (strengths.sets, self.n * self.strengths, self.m * self.values);
+        if strengths.all.len() != sets * length {
+            let why = format!("{sets} sets for {} sources, of {} numbers each", self.n, self.strengths);
+            let (array, found) = ("strengths", strengths.all.len());
+            return Err(Error::Shape { array, found, expected: sets * length, why });
+        }
+        let out: Buffer<f64> = self.device.alloc(sets * rows, "values")?;
+        (0..sets).try_for_each(|k| self.enqueue(strengths.all.at(k * length), out.at(k * rows)))?;
+        let out = self.device.download(&out, "values")?;
+        Ok((0..sets).map(|k| out[k * rows..(k + 1) * rows].to_vec()).collect())
+    }
+
+    /// Packs the sources with strengths in the caller's order, and sums. `given` has N×c numbers, and `out` room for M×values.
+    fn enqueue(&self, given: Arg, out: Arg) -> Result<(), Error> {
         if self.m == 0 {
             return Ok(());
         }
         let args = [
             self.sources.rows().into(),
-            (&self.given).into(),
+            given,
             (&self.factors).into(),
             (&self.frame).into(),
             (self.n as u32).into(),
@@ -322,8 +349,7 @@ impl<T: Real> Direct<T> {
         unsafe { self.device.launch(&self.functions, "direct_sum", grid, self.threads as u32, &args)? };
         // With few targets there are many splits.
         let lanes = splits.next_power_of_two().min(WARP_THREADS);
-        let args =
-            [(&self.parts).into(), (&self.scale).into(), splits.into(), m.into(), lanes.into(), (&self.out).into()];
+        let args = [(&self.parts).into(), (&self.scale).into(), splits.into(), m.into(), lanes.into(), out];
         let grid = (blocks(self.m * self.values * lanes as usize, BLOCK as usize)?, 1);
         // SAFETY: as above.
         unsafe { self.device.launch(&self.functions, "combine", grid, BLOCK, &args) }
@@ -335,7 +361,7 @@ impl<T: Real> Direct<T> {
         let mut times = Vec::new();
         for _ in 0..repeats.max(1) {
             let from = self.device.mark()?;
-            self.enqueue()?;
+            self.enqueue((&self.given).into(), (&self.out).into())?;
             let to = self.device.mark()?;
             times.push(self.device.seconds(&from, &to)?);
         }

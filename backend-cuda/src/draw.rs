@@ -110,7 +110,7 @@ impl Cut<'_> {
     }
 
     /// The kernels of `draw.cu`.
-    fn draws(&self) -> Result<ByItem, Error> {
+    pub(crate) fn draws(&self) -> Result<ByItem, Error> {
         let (name, program) = self.draws;
         Ok(ByItem::new(self.device, self.device.fixed(name, program)?, BLOCK))
     }

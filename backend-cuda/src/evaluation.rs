@@ -3,12 +3,11 @@
 use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Buffer, Device};
 use crate::ends::{Arrays, Ends, name};
-use crate::pinned::{in_threads, threads_for};
+use crate::strengths::StrengthSets;
 use fmm_traits::sums::{check_sets, one_by_one};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, StageSeconds};
 
-/// Bytes of sets of strengths that several threads send together. One set of a probe has less than a megabyte, which one
-/// thread would copy at a tenth of the speed of the bus.
+/// Bytes of sets of strengths that several threads send together.
 const TOGETHER_BYTES: usize = 1 << 24;
 
 /// Something that turns strengths into values on a device.
@@ -157,24 +156,17 @@ pub(crate) fn apply_batch(
     let mut all: Buffer<f64> = device.alloc(out.iter().map(|out| out.len()).sum(), "values")?;
     let set = strengths.iter().map(|set| set.len()).max().unwrap_or(0);
     let together = (TOGETHER_BYTES / (size_of::<f64>() * set).max(1)).clamp(1, strengths.len().max(1));
-    let sent: Buffer<f64> = device.alloc(if together > 1 { together * set } else { 0 }, "strengths")?;
-    let address_of = |k: usize| sent.address() + (size_of::<f64>() * k * set) as u64;
     let mut at = 0;
     let mut some = |sets: &[&[f64]], out: &mut [&mut [f64]]| {
-        if together > 1 {
-            // SAFETY: there is room for as many sets of so many numbers.
-            let send = |k: usize| unsafe { device.send(sets[k], address_of(k), "strengths") };
-            let threads = threads_for(sets.len());
-            in_threads(threads, |t| (t..sets.len()).step_by(threads).try_for_each(send))?;
-        }
+        let sent = if together > 1 { Some(StrengthSets::new(&device, sets)?) } else { None };
         for (k, (strengths, out)) in sets.iter().zip(out).enumerate() {
             let arrays = on.ends().room(Numbers::F64(strengths), &[NumbersMut::F64(out)], true)?;
             let to = arrays.strengths.address();
             // SAFETY: the arrays have as many numbers of the same type.
             unsafe {
-                match together {
-                    1 => device.send(strengths, to, "strengths")?,
-                    _ => device.copy_bytes(address_of(k), to, size_of_val(*strengths), "strengths")?,
+                match &sent {
+                    None => device.send(strengths, to, "strengths")?,
+                    Some(sent) => device.copy_bytes(sent.address(k, set), to, size_of_val(*strengths), "strengths")?,
                 }
             }
             on.run(&arrays, &mut *observer, false)?;

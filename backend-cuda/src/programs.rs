@@ -499,6 +499,7 @@ fn draw_of(name: &str, pyramid: u32) -> Program {
         "drawn",
         "source_leaves",
         "facts",
+        "normal_strengths",
     ];
     plain(name, &(format!("#define PYRAMID {pyramid}\n") + include_str!("../kernels/draw.cu")), entries)
 }

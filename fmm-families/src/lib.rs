@@ -9,7 +9,7 @@ pub use plane::{derivatives, only_f64};
 
 use backend_cpu::laurent::PlanePairs;
 use backend_cpu::{Isa, OctreeSolver, Pairs, Settings};
-use backend_cuda::{CallerPoints, Device, DeviceMethod, DeviceSums, DeviceTargets, Direct, Ground};
+use backend_cuda::{CallerPoints, Device, DeviceMethod, DeviceSums, DeviceTargets, Direct, Ground, StrengthSets};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
@@ -365,6 +365,28 @@ impl InSpace {
         targets: DeviceTargets,
     ) -> Result<Box<dyn DeviceSums>, Error> {
         Ok(Direct::<f64>::of(device, &self.kernels, sources, targets, None)?.solver())
+    }
+
+    /// Loads the program of [`device_sum`](InSpace::device_sum) ahead of its use.
+    ///
+    /// # Errors
+    /// Errors of the device and of the compiler.
+    pub fn load_device_sum(&self, device: &Device) -> Result<(), Error> {
+        Direct::<f64>::load(device, &self.kernels)
+    }
+
+    /// Direct sums on a GPU, in f64, at separate points: the rows of each set of strengths.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], and errors of the device.
+    pub fn device_sums_at(
+        &self,
+        device: &Device,
+        (sources, targets): (CallerPoints, CallerPoints),
+        strengths: &StrengthSets,
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let targets = DeviceTargets::Points(Arc::new(targets));
+        Direct::<f64>::of(device, &self.kernels, Arc::new(sources), targets, None)?.sums(strengths)
     }
 }
 

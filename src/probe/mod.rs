@@ -29,7 +29,7 @@ use fmm_traits::{Error, OutputColumns, Outputs};
 use modes::Modes;
 use rayon::prelude::*;
 use sample::Sample;
-use sampled::{Direct, Sampled};
+use sampled::{Direct, Sampled, slices};
 use serde::Serialize;
 use sources::Sources;
 use std::sync::Arc;
@@ -153,11 +153,7 @@ impl Trial {
         };
         let mut bootstrap = Bootstrap::default();
         let soft = sample.selves.as_deref().filter(|_| facts.skips_self);
-        let others = || {
-            let normal = sample.of_norm.normal(SCATTER_SETS, facts.linear());
-            let normal = attributes.join_some(normal, facts, || site.indices(&sample.of_norm.positions))?;
-            Others::new(site, sample, soft, &normal, facts, direct)
-        };
+        let others = || Others::new(site, (sample, soft), facts, attributes, direct);
         let exact = || {
             let exact = sums(&sample.of_errors, strengths)?;
             let same = sample.of_norm == sample.of_errors;
@@ -252,11 +248,6 @@ impl Trial {
     }
 }
 
-/// Each set as a slice.
-fn slices(sets: &[Vec<f64>]) -> Vec<&[f64]> {
-    sets.iter().map(|set| &set[..]).collect()
-}
-
 /// Direct sums of [`SCATTER_SETS`] sets of normal strengths, at some of the targets of a sample.
 struct Others {
     /// Step between the chosen targets of the sample.
@@ -271,18 +262,25 @@ impl Others {
     /// Computes the sums. `soft`: targets have self terms, which are subtracted ([`own_parts`]).
     fn new(
         site: &impl Sampled,
-        sample: &Sample,
-        soft: Option<&[u32]>,
-        normal: &[Vec<f64>],
+        (sample, soft): (&Sample, Option<&[u32]>),
         facts: &Facts,
+        attributes: &Attributes,
         direct: Direct,
     ) -> Result<Others, Error> {
         let weights = sample.weights();
         let every = weights.len().div_ceil(SCATTER_TARGETS).max(1);
         let targets: Vec<u32> = sample.targets.iter().step_by(every).copied().collect();
         let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
-        let sets = slices(normal);
-        let mut rows = site.sums(&sample.of_norm.positions, &sets, &targets, (facts.dim, direct))?;
+        let (sources, host) = (&sample.of_norm, (facts.dim, direct));
+        if soft.is_none() && facts.attributes == 0 {
+            let mut rows = site.sums_of_normal(sources, (SCATTER_SETS, facts.linear()), &targets, host)?;
+            facts.pull_back(&mut rows);
+            return Ok(Others { every, weights, rows });
+        }
+        let normal = sources.normal(SCATTER_SETS, facts.linear());
+        let normal = attributes.join_some(normal, facts, || site.indices(&sources.positions))?;
+        let sets = slices(&normal);
+        let mut rows = site.sums(&sources.positions, &sets, &targets, host)?;
         facts.pull_back(&mut rows);
         if let Some(selves) = soft {
             let selves: Vec<u32> = selves.iter().step_by(every).copied().collect();

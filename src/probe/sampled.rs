@@ -6,7 +6,7 @@
 
 use super::corners::Weights;
 use super::draw::Span;
-use super::sources::Chances;
+use super::sources::{Chances, Sources};
 use fmm_dist::World;
 use fmm_traits::{Cube, Error, Hierarchy};
 use fmm_tree::{DISTANCES, Leaf};
@@ -152,6 +152,22 @@ pub(crate) trait Sampled: Sync {
             .map(|(end, positions)| self.points(end, positions).map(|points| coordinates(dim, points)));
         direct(&sources?, strengths, &targets?)
     }
+    /// [`sums`](Self::sums) for sets of [normal](Sources::normal) strengths, each of `components` numbers per source.
+    fn sums_of_normal(
+        &self,
+        sources: &Sources,
+        (sets, components): (usize, usize),
+        targets: &[u32],
+        host: (usize, Direct),
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let normal = sources.normal(sets, components);
+        self.sums(&sources.positions, &slices(&normal), targets, host)
+    }
+}
+
+/// Each set as a slice.
+pub(super) fn slices(sets: &[Vec<f64>]) -> Vec<&[f64]> {
+    sets.iter().map(|set| &set[..]).collect()
 }
 
 /// The first `dim` coordinates of each point, point by point.

@@ -53,6 +53,11 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
+    /// The seed of a set of strengths.
+    pub fn seed_of_set(set: usize) -> u64 {
+        SEED ^ (2 + set as u64)
+    }
+
     /// Sets of strengths, `components` numbers per source: the first set is uniform in (0, 1) and divided by the
     /// probability, the others are `normal_sets` sets of [`normal`](Self::normal) strengths.
     pub fn strengths(&self, normal_sets: usize, components: usize) -> Vec<Vec<f64>> {
@@ -66,7 +71,7 @@ impl Sources {
     /// fourth moments), `components` numbers per source, divided by the root of the probability.
     pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
         let of_set =
-            |set: usize| self.numbers(components, (SEED ^ (2 + set as u64), 2), |p| 1.0 / p.sqrt(), Rng::binomial);
+            |set: usize| self.numbers(components, (Sources::seed_of_set(set), 2), |p| 1.0 / p.sqrt(), Rng::binomial);
         (0..sets).into_par_iter().map(of_set).collect()
     }
 

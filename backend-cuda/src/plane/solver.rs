@@ -12,6 +12,7 @@ use crate::placed::PlanSeconds;
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::solver::DeviceSums;
+use crate::strengths::StrengthSets;
 use adaptive2d::{ConnectOptions, PlaneKernel, Pyramid, PyramidOptions};
 use fmm_traits::{Error, Lists, Numbers, NumbersMut, Observer, OutputColumns, Precision, Real, Solver, StageSeconds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -127,7 +128,7 @@ pub fn plane_sums(
     kernel: PlaneKernel,
     derivatives: usize,
     (sources, targets): (CallerPoints, CallerPoints),
-    strengths: &[&[f64]],
+    strengths: &StrengthSets,
 ) -> Result<Vec<Vec<f64>>, Error> {
     let (member, params) = (kernel.member(derivatives), kernel.parameters());
     let pairs = Pairs { kernel: &member, params, scale: 1.0, columns: &[], include_self: false };
@@ -137,7 +138,7 @@ pub fn plane_sums(
         let row = |row: &[f64]| kernel.numbers(kernel.jet(row)).into_iter().take(kernel.values(derivatives));
         values.chunks_exact(member.values).flat_map(row).collect()
     };
-    strengths.iter().map(|q| sum.apply(q).map(rows)).collect()
+    Ok(sum.sums(strengths)?.into_iter().map(rows).collect())
 }
 
 fn copies(pyramid: &DevicePyramid, lists: &PlaneLists) -> Result<(Pyramid, Lists), Error> {

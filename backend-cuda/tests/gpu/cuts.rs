@@ -5,7 +5,8 @@ use adaptive2d::{ConnectOptions, PyramidOptions};
 use backend_cpu::Isa;
 use backend_cpu::laurent::{PlanePairs, direct};
 use backend_cuda::{
-    CallerPoints, Cut, Device, LeafFields, Numbers, PointWeights, Shares, plane_build, plane_connect, plane_sums,
+    CallerPoints, Cut, Device, LeafFields, Numbers, PointWeights, Shares, StrengthSets, plane_build, plane_connect,
+    plane_sums,
 };
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
@@ -266,7 +267,8 @@ fn sums(device: &Device) {
             let points = [&s, &t].map(|points| CallerPoints::new(device, "points", &lifted(points)).unwrap());
             let [sources, targets] = points;
             let sets = [&q[0][..], &q[1]];
-            let found = plane_sums(device, pairs.kernel, derivatives, (sources, targets), &sets).unwrap();
+            let there = StrengthSets::new(device, &sets).unwrap();
+            let found = plane_sums(device, pairs.kernel, derivatives, (sources, targets), &there).unwrap();
             for (found, q) in found.iter().zip(sets) {
                 let exact = direct(pairs, derivatives, &s, q, &t, Isa::detect()).unwrap();
                 let width = pairs.kernel.values(derivatives);

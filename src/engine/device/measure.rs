@@ -5,7 +5,7 @@ use super::{Device, OnDevice, method, timed};
 use crate::engine::{drawn_of, not_placed, sums_of, trial_of, trial_with};
 use crate::probe::Trial;
 use crate::probe::sample::Sample;
-use backend_cuda::{CallerPoints, DeviceSolver, DeviceTargets, Ground, Settings};
+use backend_cuda::{CallerPoints, DeviceSolver, Ground, Settings, StrengthSets};
 use fmm_traits::{Error, Precision};
 use std::sync::Arc;
 
@@ -23,14 +23,19 @@ impl Device {
     pub(super) fn sums_at(
         &self,
         sources: CallerPoints,
-        strengths: &[&[f64]],
+        strengths: &StrengthSets,
         targets: CallerPoints,
     ) -> Result<Vec<Vec<f64>>, Error> {
-        let mut rows = vec![vec![0.0; targets.len() * self.choice.facts.values]; strengths.len()];
-        let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
-        let sum = self.sum(Arc::new(sources), DeviceTargets::Points(Arc::new(targets)))?;
-        sum.apply_batch(strengths, &mut out, &mut |_, _| true)?;
-        Ok(rows)
+        let r = &self.request;
+        let device = self.cuda.open(r.cache.as_ref())?;
+        r.family.in_space(r.outputs)?.device_sums_at(&device, (sources, targets), strengths)
+    }
+
+    /// Loads the program of direct sums. If it cannot be loaded, the sums say why.
+    fn load_sums(&self) {
+        let r = &self.request;
+        let load = |device| r.family.in_space(r.outputs)?.load_device_sum(&device);
+        let _ = self.cuda.open(r.cache.as_ref()).and_then(load);
     }
 
     /// The sample of new points on which errors are measured, drawn or kept.
@@ -39,7 +44,7 @@ impl Device {
         if let Some(kept) = site.trial(settings.policy, edges) {
             return Ok(kept);
         }
-        let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+        let direct = |s, q: &StrengthSets, t| self.sums_at(s, q, t);
         let there = OnDevice { cut: site.placed.cut(settings)?, direct: &direct };
         let trial = trial_of(&self.request, &self.choice, &there, self.near_errs())?;
         Ok(site.keep(settings.policy, edges, trial))
@@ -48,7 +53,8 @@ impl Device {
     /// The sums of a sample by a solver of an order, or why there are none; and the trial of the sample, unless it is
     /// `kept` from before. `ground` is that of the points.
     ///
-    /// Two threads keep the device busy, which has little to do. While one makes operators, the other draws the sample. Then
+    /// Two threads keep the device busy, which has little to do. While one makes operators, the other draws the sample. (A
+    /// third loads the program of direct sums.) Then
     /// one computes direct sums while the other computes the sums of the small tree. Without a sample to draw, the small tree
     /// is made beside the operators.
     pub(super) fn sums_of_sample(
@@ -66,7 +72,10 @@ impl Device {
             scope.spawn(|_| made = timed(|| method(request, parts, order, ground)));
             let drawn = match kept {
                 Some(trial) => trial.drawn.clone(),
-                None => drawn_of(request, choice, there, self.near_errs())?,
+                None => {
+                    scope.spawn(|_| self.load_sums());
+                    drawn_of(request, choice, there, self.near_errs())?
+                }
             };
             let small = kept.map(|_| thin(&drawn.sample)).transpose()?;
             Ok::<_, Error>((drawn, small))

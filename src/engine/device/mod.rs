@@ -23,7 +23,7 @@ use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
 use backend_cuda::{
     CallerPoints, DeviceArray, DeviceMethod, DeviceSolver, DeviceStream, DeviceSums, DeviceTargets, Ground, Settings,
-    SphericalSettings,
+    SphericalSettings, StrengthSets,
 };
 use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Error, Lists, Policy, Precision, Solver, Stage, StageSeconds, Targets, Tree};
@@ -346,7 +346,7 @@ impl Engine for Device {
         let ground = site.placed.ground();
         let edges = mesh_of(&site.placed.sizes(&settings)?, site.placed.report()).edges.of_points();
         let kept = site.trial(settings.policy, edges);
-        let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+        let direct = |s, q: &StrengthSets, t| self.sums_at(s, q, t);
         let there = OnDevice { cut: site.placed.cut(&settings)?, direct: &direct };
         let (small, fresh) = self.sums_of_sample(order, &ground, &there, kept.as_deref())?;
         let trial = match (kept, fresh) {
@@ -383,7 +383,7 @@ impl Engine for Device {
             _ => None,
         };
         let one = made.as_ref().or(measured.map(|(_, solver)| solver)).filter(|_| nodes == 1);
-        let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+        let direct = |s, q: &StrengthSets, t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
         let there = OnDevice { cut, direct: &direct };
         let asked = (&self.request, &self.choice);

@@ -3,15 +3,15 @@
 use crate::probe::corners::Weights;
 use crate::probe::draw::Span;
 use crate::probe::sampled::{Direct, End, Kinds, Request, Row, Sampled};
-use crate::probe::sources::Chances;
-use backend_cuda::{CallerPoints, Class, Cut, LeafFields, NearAndClose, Numbers, PointWeights, Shares};
+use crate::probe::sources::{Chances, Sources};
+use backend_cuda::{CallerPoints, Class, Cut, LeafFields, NearAndClose, Numbers, PointWeights, Shares, StrengthSets};
 use fmm_traits::Error;
 use fmm_tree::{DISTANCES, Leaf};
 use std::collections::BTreeMap;
 
 /// A function that computes direct sums in f64 on the device of a [`Cut`].
 pub(crate) type SumsOnDevice<'a> =
-    &'a (dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error> + Sync);
+    &'a (dyn Fn(CallerPoints, &StrengthSets, CallerPoints) -> Result<Vec<Vec<f64>>, Error> + Sync);
 
 /// Placed points on the device, for a sample.
 pub(crate) struct OnDevice<'a> {
@@ -156,6 +156,19 @@ impl Sampled for OnDevice<'_> {
         targets: &[u32],
         _: (usize, Direct),
     ) -> Result<Vec<Vec<f64>>, Error> {
-        (self.direct)(self.cut.some_sources(sources)?, strengths, self.cut.some_targets(targets)?)
+        let strengths = self.cut.strengths(strengths)?;
+        (self.direct)(self.cut.some_sources(sources)?, &strengths, self.cut.some_targets(targets)?)
+    }
+
+    fn sums_of_normal(
+        &self,
+        Sources { positions, probability }: &Sources,
+        (sets, components): (usize, usize),
+        targets: &[u32],
+        _: (usize, Direct),
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let seeds: Vec<u64> = (0..sets).map(Sources::seed_of_set).collect();
+        let strengths = self.cut.normal_strengths(probability, components, &seeds)?;
+        (self.direct)(self.cut.some_sources(positions)?, &strengths, self.cut.some_targets(targets)?)
     }
 }

@@ -10,7 +10,9 @@ use crate::probe::sample::Sample;
 use crate::request::{Cuda, Fmm};
 use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions};
 use backend_cpu::laurent::{LaurentPlan, PlanePairs};
-use backend_cuda::{DeviceSums, PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver, plane_sums};
+use backend_cuda::{
+    DeviceSums, PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, StrengthSets, plane_solver, plane_sums,
+};
 use fmm_families::derivatives;
 use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds};
 use std::sync::OnceLock;
@@ -74,7 +76,7 @@ impl PlaneOnDevice {
     fn sampled(&self, there: &PlanePlaced) -> Result<Sampled, Error> {
         let device = self.cuda.open(self.request.cache.as_ref())?;
         let (kernel, derivatives) = (self.pairs.kernel, self.derivatives());
-        let direct = |s, q: &[&[f64]], t| plane_sums(&device, kernel, derivatives, (s, t), q);
+        let direct = |s, q: &StrengthSets, t| plane_sums(&device, kernel, derivatives, (s, t), q);
         let site = OnDevice { cut: there.cut()?, direct: &direct };
         let trial = trial_of(&self.request, &self.choice, &site, self.request.precision == Precision::F32)?;
         let kept = [&trial.drawn.sample.of_errors.positions[..], &trial.drawn.sample.targets];

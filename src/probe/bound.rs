@@ -227,7 +227,6 @@ pub(crate) fn largest(squares: &Squares, weights: &[f64], count: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sources::Sources;
     use super::*;
 
     /// One of a hundred thousand targets has a very close source, and most of the norm. A caller who looks at a
@@ -241,7 +240,7 @@ mod tests {
         let rare = 1.0 / count as f64;
         let stratum = |name: &str, share| Stratum { name: name.to_string(), share, weight: share };
         let strata = vec![stratum("most", 1.0 - rare), stratum("rare", rare)];
-        let (of_norm, of_errors) = (Sources::default(), Sources::default());
+        let (of_norm, of_errors) = Default::default();
         let targets = (0..=others).collect();
         let (leaves, may_vanish) = Default::default();
         let sample = Sample { targets, selves: None, count, of_norm, of_errors, draws, strata, leaves, may_vanish };

@@ -27,6 +27,7 @@ use fmm_traits::Error;
 use fmm_tree::{DISTANCES, Leaf};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Largest root of targets × sources for which the sample takes all targets. Then only the strengths are random.
 const ALL_TARGETS: usize = 6000;
@@ -54,9 +55,9 @@ pub(crate) struct Sample {
     /// Number of targets in the tree, on all ranks.
     pub count: usize,
     /// The sources whose sums give the norm.
-    pub of_norm: Sources,
-    /// The sources whose expansions give the errors, a part of those of the norm.
-    pub of_errors: Sources,
+    pub of_norm: Arc<Sources>,
+    /// The sources whose expansions give the errors: those of the norm, or a part of them.
+    pub of_errors: Arc<Sources>,
     /// The drawn leaves. A leaf may occur more than once.
     pub draws: Vec<Draw>,
     /// The strata, at the indices that [`Draw::stratum`] uses.
@@ -200,7 +201,7 @@ impl Sample {
     fn of(
         site: &impl Sampled,
         targets: Vec<u32>,
-        [of_norm, of_errors]: [Sources; 2],
+        [of_norm, of_errors]: [Arc<Sources>; 2],
         (draws, strata): (Vec<Draw>, Vec<Stratum>),
         count: usize,
     ) -> Sample {
@@ -251,10 +252,11 @@ impl Sample {
         let (strata, may_vanish) = (self.strata.clone(), self.may_vanish.clone());
         let mut all = Sample { strata, may_vanish, count: self.count, ..Sample::of_targets(Vec::new(), 0) };
         all.selves = self.selves.as_ref().map(|_| Vec::new());
+        let (mut all_norm, mut all_errors) = (Sources::default(), Sources::default());
         for ((draws, (targets, selves)), (norm, (errors, of_errors))) in
             world.all_gather(((draws, targets), sources))?
         {
-            let [first_target, first_source] = [all.targets.len(), all.of_norm.positions.len()].map(|n| n as u32);
+            let [first_target, first_source] = [all.targets.len(), all_norm.positions.len()].map(|n| n as u32);
             let renumbered =
                 |targets: Vec<(u32, f64)>| targets.into_iter().map(|(t, f)| (first_target + t, f)).collect();
             all.draws.extend(draws.into_iter().map(|(stratum, t)| Draw { stratum, targets: renumbered(t) }));
@@ -262,11 +264,15 @@ impl Sample {
             if let (Some(all), Some(selves)) = (&mut all.selves, selves) {
                 all.extend(selves.into_iter().map(|own| first_source + own));
             }
-            all.of_norm.positions.extend(first_source..first_source + norm.len() as u32);
-            all.of_norm.probability.extend::<Vec<f64>>(norm);
-            all.of_errors.positions.extend(errors.into_iter().map(|k: u32| first_source + k));
-            all.of_errors.probability.extend::<Vec<f64>>(of_errors);
+            all_norm.positions.extend(first_source..first_source + norm.len() as u32);
+            all_norm.probability.extend::<Vec<f64>>(norm);
+            all_errors.positions.extend(errors.into_iter().map(|k: u32| first_source + k));
+            all_errors.probability.extend::<Vec<f64>>(of_errors);
         }
+        all.of_errors = Arc::new(all_errors);
+        // The same on all ranks.
+        let same = Arc::ptr_eq(&self.of_norm, &self.of_errors);
+        all.of_norm = if same { all.of_errors.clone() } else { Arc::new(all_norm) };
         // As one rank draws: stratum by stratum.
         all.draws.sort_by_key(|draw| draw.stratum);
         Ok(all)

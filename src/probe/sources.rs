@@ -30,6 +30,7 @@ use fmm_traits::Error;
 use fmm_tree::Leaf;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Seed of all samples. Plans for the same points and request measure the same errors.
 pub(super) const SEED: u64 = 0x0050_524F_4245;
@@ -161,7 +162,7 @@ pub(super) fn sources<S: Sampled>(
     near_errs: bool,
     (count, most): (usize, f64),
     rng: &mut Rng,
-) -> Result<[Sources; 2], Error> {
+) -> Result<[Arc<Sources>; 2], Error> {
     let near_and_close = site.near_and_close(sampled)?;
     let of_sources: Weights<S::Numbers>;
     let weights = if site.same_points() {
@@ -206,18 +207,20 @@ pub(super) fn sources<S: Sampled>(
     let mut of_points = weights.of_points(site, &parts)?.into_iter();
     let for_errors = |(_, from): &(Leaf, Option<Given>)| from.map_or(0, |from| from.picks);
     let for_norm = |one: &(Leaf, _)| if one.0.near { one.0.sources.len() } else { for_errors(one) };
-    let mut of_norm = Sources::with_room(given.values().map(for_norm).sum());
+    // If all near sources give errors, the sources of the norm are those of the errors.
+    let apart = !chances.takes(true);
+    let mut of_norm = Sources::with_room(if apart { given.values().map(for_norm).sum() } else { 0 });
     let mut of_errors = Sources::with_room(given.values().map(for_errors).sum());
     for (leaf, from) in given.into_values() {
         let range = leaf.sources.clone();
-        if leaf.near {
+        if apart && leaf.near {
             range.clone().for_each(|at| of_norm.take(at, 1.0));
         }
         let Some(from) = from else { continue };
         let Given { chance, picks, start } = from;
         let mut give = |at: usize, probability: f64| {
             of_errors.take(at, probability);
-            if !leaf.near {
+            if apart && !leaf.near {
                 of_norm.take(at, probability);
             }
         };
@@ -232,7 +235,8 @@ pub(super) fn sources<S: Sampled>(
             }
         }
     }
-    Ok([of_norm, of_errors])
+    let of_errors = Arc::new(of_errors);
+    Ok([if apart { Arc::new(of_norm) } else { of_errors.clone() }, of_errors])
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ mod coverage;
 mod fuzz;
 mod gpu;
 mod gpu_arrays;
+mod gpu_as_cpu;
 mod gpu_hybrid;
 mod interpolation;
 mod odd_input;

@@ -97,6 +97,11 @@ impl Arranged {
     }
 }
 
+/// Loads the programs of trees and of plans on them.
+fn load_all(device: &Device) -> Result<(), Error> {
+    device.while_loading(&programs::OF_PLANS, || device.fixed_together(&programs::OF_TREES))
+}
+
 impl Placed {
     /// Builds the tree of points. `targets` is `None` if they are the sources.
     ///
@@ -110,8 +115,11 @@ impl Placed {
     ) -> Result<Placed, Error> {
         let start = Instant::now();
         device.fixed_together(&programs::OF_TREES)?;
-        let (tree, report) = build_reported(device, sources, targets, options)?;
-        device.synchronize()?;
+        // In the first plan of a process the device builds the tree while the other programs are loaded.
+        let (tree, report) = device.while_loading(&programs::OF_PLANS, || {
+            let built = build_reported(device, sources, targets, options)?;
+            device.synchronize().map(|()| built)
+        })?;
         let seconds = start.elapsed().as_secs_f64();
         Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None, former: None, parts: None })
     }
@@ -124,7 +132,7 @@ impl Placed {
     /// Errors of the device.
     pub fn upload(device: &Device, tree: &Tree, lists: &Lists, routes: Option<Routes>) -> Result<Placed, Error> {
         let start = Instant::now();
-        device.fixed_together(&programs::OF_TREES)?;
+        load_all(device)?;
         let mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / tree.leaves().max(1) as f64;
         let (mut tree, lists) = (DeviceTree::upload(device, tree)?, DeviceLists::upload(device, lists)?);
         let ranks = tree.shared.as_mut().and_then(|shared| shared.ranks.as_mut());
@@ -154,7 +162,7 @@ impl Placed {
         targets: Option<&JointPoints>,
     ) -> Result<Option<Placed>, Error> {
         let start = Instant::now();
-        device.fixed_together(&programs::OF_TREES)?;
+        load_all(device)?;
         device.fixed_together(&OF_SHARES)?;
         let Some(JointTree { tree, report, own }) = build_joint(device, sources, targets, options)? else {
             return Ok(None);

@@ -31,8 +31,8 @@ fn loaded(loaded: Loaded, load: impl FnOnce() -> Result<Functions, Error>) -> Re
 }
 
 impl Device {
-    /// Loads the programs that trees, lists and the probe of a plan in space need, unless they are loaded. They are
-    /// loaded when they are needed, too: a caller may call this while it does other things.
+    /// Loads the programs that build a tree in space, unless they are loaded. They are loaded when they are needed, too: a
+    /// caller may call this while it does other things.
     ///
     /// # Errors
     /// Errors of the device and of the compiler.
@@ -108,6 +108,15 @@ impl Device {
 
     /// [`fixed`](Device::fixed) of several programs, which are compiled at the same time.
     pub(crate) fn fixed_together(&self, programs: &[Named]) -> Result<(), Error> {
+        self.while_loading(programs, || Ok(()))
+    }
+
+    /// Does some `work` while programs are loaded, as by [`fixed_together`](Device::fixed_together).
+    pub(crate) fn while_loading<R>(
+        &self,
+        programs: &[Named],
+        work: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let missing: Vec<Named> = {
             let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner);
             // What another thread loads counts as missing.
@@ -118,7 +127,9 @@ impl Device {
         std::thread::scope(|scope| {
             let threads: Vec<_> =
                 missing.into_iter().map(|(name, program)| scope.spawn(move || self.fixed(name, program))).collect();
-            threads.into_iter().try_for_each(|thread| joined(thread).map(|_| ()))
+            let done = work()?;
+            threads.into_iter().try_for_each(|thread| joined(thread).map(|_| ()))?;
+            Ok(done)
         })
     }
 }

@@ -242,16 +242,9 @@ pub(crate) const OF_PYRAMIDS: [Named; 8] = [
     ("ends", ends),
 ];
 
-/// The programs that trees, lists and the probe of a plan need, by name. They have no parameters.
-pub(crate) const OF_TREES: [Named; 10] = [
-    ("points", points),
-    ("sort", sort),
-    ("scan", scan),
-    ("split", split),
-    ("lists", lists),
-    ("cut", cut),
-    ("draw", draw),
-    ("thin", thin),
-    ("arrange", arrange),
-    ("ends", ends),
-];
+/// The programs that build a tree.
+pub(crate) const OF_TREES: [Named; 4] = [("points", points), ("sort", sort), ("scan", scan), ("split", split)];
+
+/// The programs that lists, the probe and the arrays of a plan on a tree need.
+pub(crate) const OF_PLANS: [Named; 6] =
+    [("lists", lists), ("cut", cut), ("draw", draw), ("thin", thin), ("arrange", arrange), ("ends", ends)];

@@ -203,10 +203,17 @@ __device__ __forceinline__ void for_each_end(const Around& around, const Ends& e
 
 #define WARPS 4
 
-// flags[end · families + f]: whether M2L ends there. One warp per family, WARPS per block.
+// The neighbour of a family, of 27, whose child is in a slot.
+__device__ __forceinline__ u32 neighbour_of(u32 slot) {
+  const u32 x = slot / (SIDE * SIDE), y = slot / SIDE % SIDE, z = slot % SIDE;
+  return 9 * (x / 2) + 3 * (y / 2) + z / 2;
+}
+
+// flags[end · families + f]: whether M2L ends there. keys[f]: the neighbours whose children send to the family, as bits. One
+// warp per family, WARPS per block.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     end_flags(const Boxes* boxes, const u8* octants, const Ends* table, const u32* parents, u32 families, const u64* starts,
-              const u32* sources, u32* flags, u32* refused) {
+              const u32* sources, u32* flags, u64* keys, u32* refused) {
   __shared__ Around around[WARPS];
   const Boxes t = *boxes;
   const Ends ends = *table;
@@ -214,11 +221,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   if (f >= families) return;
   Around& mine = around[threadIdx.x / 32];
   collect(t, octants, ends, parents[f], starts, sources, mine, refused);
-  u32 used = 0;
-  for (u32 slot = lane_id(); slot < SLOTS; slot += 32)
+  u32 used = 0, neighbours = 0;
+  for (u32 slot = lane_id(); slot < SLOTS; slot += 32) {
     for_each_end(mine, ends, slot, [&](u32 end) { used |= 1u << end; });
+    if (mine.wanted[slot]) neighbours |= 1u << neighbour_of(slot);
+  }
 #pragma unroll
-  for (int d = 1; d < 32; d *= 2) used |= __shfl_xor_sync(~0u, used, d);
+  for (int d = 1; d < 32; d *= 2) {
+    used |= __shfl_xor_sync(~0u, used, d);
+    neighbours |= __shfl_xor_sync(~0u, neighbours, d);
+  }
+  if (lane_id() == 0) keys[f] = neighbours;
   if (lane_id() < ENDS) flags[(u64)lane_id() * families + f] = used >> lane_id() & 1;
 }
 

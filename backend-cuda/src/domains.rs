@@ -28,6 +28,13 @@ const SLOTS_PER_AXIS: i64 = 6;
 /// Squared distance, in halves of a child's side, beyond which a source may send to a family as a whole: `is_distant`
 /// of `fmm_tree::stencil`.
 const NEAREST_TO_A_FAMILY: i64 = 39;
+/// Neighbours of a family, itself included: bits of the keys by which families are sorted.
+const NEIGHBOURS: u32 = 27;
+/// Part of the edges of a full V list below which families are sorted. Sorting takes longer than it saves where most
+/// families have all neighbours.
+const FULL: f64 = 0.7;
+/// Sources in a full V list.
+const FULL_V: f64 = 189.0;
 /// Warps of a block of `end_flags`, which has one warp per family.
 const WARPS: usize = 4;
 /// Families of a block of `end_table`.
@@ -188,7 +195,8 @@ impl DeviceM2lEnds {
 }
 
 impl Arranger<'_> {
-    /// The M2L edges by their ends.
+    /// The M2L edges by their ends. A block of M2L translates along each operator that one of its items needs. So families
+    /// with the same neighbours lie beside each other, unless most families have all neighbours.
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
@@ -201,19 +209,36 @@ impl Arranger<'_> {
         unsafe {
             device.launch(&self.functions, "inner_flags", grid, BLOCK, &[boxes, (n as u32).into(), (&flags).into()])?
         };
-        let [(Items { boxes: parents, .. }, _)] = self.listed(&[flags])?;
+        let [(Items { boxes: mut parents, .. }, _)] = self.listed(&[flags])?;
         let families = parents.len();
         let flags: Buffer<u32> = device.alloc(ENDS * families, "ends of M2L")?;
         let places: Buffer<u64> = device.alloc(ENDS * families + 1, "ends of M2L")?;
         let checks = Checks::new(device)?;
         let (count, grid) = (Arg::from(families as u32), (blocks(families, WARPS)?, 1));
         let rows_of_edges = [Arg::from(&m2l.starts), Arg::from(&m2l.sources)];
-        let common =
-            [boxes, octants, (&ends.table).into(), (&parents).into(), count, rows_of_edges[0], rows_of_edges[1]];
-        let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
-        let args = with(&[(&flags).into(), checks.refused()]);
-        // SAFETY: as above; there is a flag for each end of each family.
-        unsafe { device.launch(&self.functions, "end_flags", grid, 32 * WARPS as u32, &args)? };
+        let with = |parents: &Buffer<u32>, rest: &[Arg]| -> Vec<Arg> {
+            let common = [boxes, octants, (&ends.table).into(), parents.into(), count];
+            common.iter().chain(&rows_of_edges).chain(rest).copied().collect()
+        };
+        let mut keys: Buffer<u64> = device.alloc(families, "neighbours of families")?;
+        let flagged = |parents: &Buffer<u32>, keys: &Buffer<u64>| {
+            let args = with(parents, &[(&flags).into(), keys.into(), checks.refused()]);
+            // SAFETY: as above; there is a flag for each end of each family, and a key for each family.
+            unsafe { device.launch(&self.functions, "end_flags", grid, 32 * WARPS as u32, &args) }
+        };
+        flagged(&parents, &keys)?;
+        if (m2l.len() as f64) < FULL * FULL_V * n as f64 {
+            let (mut order, sorted) =
+                (device.alloc(families, "order of families")?, device.alloc(families, "families")?);
+            self.primitives.sort(&mut keys, &mut order, true, families, 0..NEIGHBOURS)?;
+            let args = [(&parents).into(), (&order).into(), (families as u64).into(), (&sorted).into()];
+            // SAFETY: as above; the order is a permutation of the families.
+            unsafe {
+                device.launch(&self.functions, "take", (blocks(families, BLOCK as usize)?, 1), BLOCK, &args)?;
+            }
+            parents = sorted;
+            flagged(&parents, &keys)?;
+        }
         self.primitives.scan([(&flags, &places)], ENDS * families)?;
         let at: Vec<_> = (0..=ENDS).map(|end| (&places, end * families)).collect();
         let starts = device.entries(&at, "ends of M2L")?;
@@ -226,16 +251,19 @@ impl Arranger<'_> {
         }
         let [rows, owners] = [device.alloc(items, "ends of M2L")?, device.alloc(items, "ends of M2L")?];
         let table = device.zeros(SLOTS_PER_BOX * items, "table of the V list")?;
-        let args = with(&[
-            (&flags).into(),
-            (&places).into(),
-            (items as u32).into(),
-            (n as u32).into(),
-            (&rows).into(),
-            (&owners).into(),
-            (&table).into(),
-            checks.refused(),
-        ]);
+        let args = with(
+            &parents,
+            &[
+                (&flags).into(),
+                (&places).into(),
+                (items as u32).into(),
+                (n as u32).into(),
+                (&rows).into(),
+                (&owners).into(),
+                (&table).into(),
+                checks.refused(),
+            ],
+        );
         // SAFETY: as above; the table has an entry for each slot and item.
         unsafe {
             let grid = (blocks(families, TABLE_FAMILIES)?, 1);

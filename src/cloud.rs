@@ -158,7 +158,14 @@ impl<'a> Cloud<'a> {
             _ => request.backend.processor().opened(request).transpose()?,
         };
         let fast = !empty && request.method != Method::Direct && matches!(request.family.place(), Place::Space);
-        let load = || device.as_ref().filter(|_| fast).map(|device| device.load_programs_of_trees());
+        // Copies of points from the host take longer than programs. Points of a device are there soon, and the tree needs a
+        // part of the programs.
+        let load = || {
+            device.as_ref().filter(|_| fast).map(|device| match given {
+                Given::Host(..) => device.load_programs_of_plans(),
+                Given::Device(..) => device.load_programs_of_trees(),
+            })
+        };
         let cloud = || match (given, &device) {
             (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),
             (Given::Host(sources, targets), Some(device)) => {

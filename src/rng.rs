@@ -1,5 +1,5 @@
 //! A small seeded generator of random numbers (SplitMix64; Steele, Lea & Flood 2014). Demos and samples are the same on
-//! every machine and in every version.
+//! every machine and in every version. `backend-cuda/kernels/shared/random.cuh` has the same generator for a GPU.
 
 /// The state of the generator.
 #[derive(Clone, Debug)]

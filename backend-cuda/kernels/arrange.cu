@@ -1,4 +1,6 @@
 // Edges of one kind sorted by operator, and lists of boxes.
+//
+// Defined in front: FAMILIES and TABLE_WARPS, the families and warps of a block of `end_table`.
 
 #include "shared/boxes.cuh"
 #include "shared/slots.cuh"
@@ -122,8 +124,9 @@ struct Around {
   u32 source[SLOTS], wanted[SLOTS];
   // Edges into the children up to and including each, and the octants of the children.
   u32 behind[CHILDREN], octant[CHILDREN];
-  // Entries of neighbouring families lie in different banks of shared memory.
-  u32 odd;
+  // Makes the size 450 words, 2 more than a multiple of 32: the entries of 16 families for two slots lie in 32 banks of
+  // shared memory.
+  u32 gap[2];
 };
 
 // The slot of box s relative to box p, one level above. SLOTS for any other box.
@@ -242,13 +245,11 @@ __device__ __forceinline__ u32 child_in(const Boxes& t, const u8* octants, u32 p
   return c;
 }
 
-// Families and warps of a block of `end_table`.
-#define FAMILIES 16
-#define TABLE_WARPS 8
+static_assert(32 * TABLE_WARPS % FAMILIES == 0, "a thread keeps its family from slot to slot");
 
 // The items: places[end · families + f] is the item of an end. rows[item]: the row of the locals that it receives,
 // which is that of a box, or from row `count` on that of a domain. owners[item]: its family. table[slot · items +
-// item]: the source in a slot, plus 1; the table must be filled with NOBODY before. FAMILIES per block.
+// item]: the source in a slot, plus 1; the table must be filled with NOBODY before. FAMILIES and TABLE_WARPS per block.
 extern "C" __global__ void __launch_bounds__(32 * TABLE_WARPS)
     end_table(const Boxes* boxes, const u8* octants, const Ends* ends_table, const u32* parents, u32 families,
               const u64* starts, const u32* sources, const u32* flags, const u64* places, u32 items, u32 count, u32* rows,

@@ -1,5 +1,5 @@
 // What the probe of a plan reads of a tree and its lists, and the rows of a thinned tree. Twin of
-// fmm-tree/src/{incoming,far,thin}.rs, which define both. One warp works on a box.
+// fmm-tree/src/{incoming,far,thin}.rs, which define both. In most kernels one warp works on a box.
 //
 // Defined in front: PYRAMID (shared/tree.cuh); OUTPUTS, the largest number of outputs, each of which has its weights of
 // edges; TARGETS_TIMES_EDGES and FEWEST_TARGETS of fmm-tree/src/far.rs.
@@ -113,9 +113,9 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
 // Lanes that share the edges of a target.
 #define LANES 4
 
-// What `far_squares` needs of the sums of `far_sums`, in the same order. A leaf gets the sums of its box and of all boxes
-// above it. Without M2P edges all its targets have this error E, and the leaf gets E² times their number instead. Other
-// boxes get 0. One thread per box.
+// For each leaf with targets, in the order of `far_sums`: the sum E of the numbers of its box and of all boxes above it. If no
+// M2P edge ends in the leaf, E is the error of all its targets, and the leaf gets E² times their number, which is the result
+// of `far_squares`. Other boxes get 0. One thread per box.
 extern "C" __global__ void far_above(const Tree* tree, u32 count, const u64* m2p, u32 outputs, const double* sums,
                                      double* squares) {
   const Tree t = *tree;
@@ -133,9 +133,9 @@ extern "C" __global__ void far_above(const Tree* tree, u32 count, const u64* m2p
   }
 }
 
-// For each leaf with M2P edges the mean of E² over the targets that represent it, with the errors E of
+// For each leaf with M2P edges: the mean of E² over the targets that represent it, with the errors E of
 // fmm_tree::far_squares, times the number of its targets. In a treecode some targets represent a leaf with many edges.
-// `squares` are those of `far_above` before. Those of other boxes stay.
+// Before, `squares` has the numbers of `far_above`; those of other boxes stay.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
                                        const double* xyz, u64 n, u32 axes, u32 treecode, const double* weights,
                                        u32 outputs, u32 half_power, double* squares) {

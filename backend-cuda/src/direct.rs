@@ -303,22 +303,22 @@ impl<T: Real> Direct<T> {
     /// The sums of several sets of strengths, in the order of the caller: the rows of each set.
     ///
     /// # Errors
-    /// [`Error::Shape`], and errors of the device.
+    /// [`Error::Shape`], [`Error::Array`] for strengths on another device, and errors of the device.
     pub fn sums(&mut self, strengths: &StrengthSets) -> Result<Vec<Vec<f64>>, Error> {
-        let (sets, length, rows) = (strengths.sets, self.n * self.strengths, self.m * self.values);
-        if strengths.all.len() != sets * length {
-            let why = format!("{sets} sets for {} sources, of {} numbers each", self.n, self.strengths);
-            let (array, found) = ("strengths", strengths.all.len());
-            return Err(Error::Shape { array, found, expected: sets * length, why });
+        let (sets, length, rows) = (strengths.sets(), self.n * self.strengths, self.m * self.values);
+        strengths.is_on(&self.device)?;
+        if sets > 0 && strengths.length() != length {
+            let why = format!("{} sources, with {} strengths each", self.n, self.strengths);
+            return Err(Error::Shape { array: "strengths", found: strengths.length(), expected: length, why });
         }
         let out: Buffer<f64> = self.device.alloc(sets * rows, "values")?;
-        (0..sets).try_for_each(|k| self.enqueue(strengths.all.at(k * length), out.at(k * rows)))?;
+        (0..sets).try_for_each(|k| self.enqueue(strengths.set(k), out.at(k * rows)))?;
         let out = self.device.download(&out, "values")?;
         Ok((0..sets).map(|k| out[k * rows..(k + 1) * rows].to_vec()).collect())
     }
 
     /// Packs the sources with strengths in the caller's order, and sums. `given` has N×c numbers, and `out` room for M×values.
-    fn enqueue(&self, given: Arg, out: Arg) -> Result<(), Error> {
+    fn enqueue(&mut self, given: Arg, out: Arg) -> Result<(), Error> {
         if self.m == 0 {
             return Ok(());
         }

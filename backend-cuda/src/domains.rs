@@ -38,9 +38,9 @@ const FULL_V: f64 = 189.0;
 /// Warps of a block of `end_flags`, which has one warp per family.
 const WARPS: usize = 4;
 /// Families of a block of `end_table`.
-const TABLE_FAMILIES: usize = 16;
+pub(crate) const TABLE_FAMILIES: usize = 16;
 /// Warps of a block of `end_table`.
-const TABLE_WARPS: usize = 8;
+pub(crate) const TABLE_WARPS: usize = 8;
 /// Threads per block in the other kernels.
 const BLOCK: u32 = 256;
 

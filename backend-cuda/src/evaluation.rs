@@ -7,9 +7,6 @@ use crate::strengths::StrengthSets;
 use fmm_traits::sums::{check_sets, one_by_one};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, StageSeconds};
 
-/// Bytes of sets of strengths that several threads send together.
-const TOGETHER_BYTES: usize = 1 << 24;
-
 /// Something that turns strengths into values on a device.
 pub(crate) trait Evaluation {
     /// The device.
@@ -155,7 +152,7 @@ pub(crate) fn apply_batch(
     on.ends().check(true)?;
     let mut all: Buffer<f64> = device.alloc(out.iter().map(|out| out.len()).sum(), "values")?;
     let set = strengths.iter().map(|set| set.len()).max().unwrap_or(0);
-    let together = (TOGETHER_BYTES / (size_of::<f64>() * set).max(1)).clamp(1, strengths.len().max(1));
+    let together = (StrengthSets::MAX_BYTES / (size_of::<f64>() * set).max(1)).clamp(1, strengths.len().max(1));
     let mut at = 0;
     let mut some = |sets: &[&[f64]], out: &mut [&mut [f64]]| {
         let sent = if together > 1 { Some(StrengthSets::new(&device, sets)?) } else { None };
@@ -166,7 +163,7 @@ pub(crate) fn apply_batch(
             unsafe {
                 match &sent {
                     None => device.send(strengths, to, "strengths")?,
-                    Some(sent) => device.copy_bytes(sent.address(k, set), to, size_of_val(*strengths), "strengths")?,
+                    Some(sent) => device.copy_bytes(sent.address(k), to, size_of_val(*strengths), "strengths")?,
                 }
             }
             on.run(&arrays, &mut *observer, false)?;

@@ -23,8 +23,8 @@ use std::time::Instant;
 /// Levels of a tree whose boxes are all adjacent.
 const LEVELS_WITHOUT_FAR: usize = 2;
 
-/// Share of the memory of a device up to which lists stay beside later ones.
-const SHARE_OF_FORMER: u64 = 32;
+/// Lists stay beside later ones up to this part, one in so many, of the memory that plans may use of the device.
+const PART_OF_FORMER: u64 = 32;
 
 /// Sizes of the tree and the lists of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,11 +97,6 @@ impl Arranged {
     }
 }
 
-/// Loads the programs of trees and of plans on them.
-fn load_all(device: &Device) -> Result<(), Error> {
-    device.while_loading(&programs::OF_PLANS, || device.fixed_together(&programs::OF_TREES))
-}
-
 impl Placed {
     /// Builds the tree of points. `targets` is `None` if they are the sources.
     ///
@@ -114,9 +109,9 @@ impl Placed {
         targets: Option<&CallerPoints>,
     ) -> Result<Placed, Error> {
         let start = Instant::now();
-        device.fixed_together(&programs::OF_TREES)?;
         // In the first plan of a process the device builds the tree while the other programs are loaded.
         let (tree, report) = device.while_loading(&programs::OF_PLANS, || {
+            device.load_programs_of_trees()?;
             let built = build_reported(device, sources, targets, options)?;
             device.synchronize().map(|()| built)
         })?;
@@ -132,7 +127,7 @@ impl Placed {
     /// Errors of the device.
     pub fn upload(device: &Device, tree: &Tree, lists: &Lists, routes: Option<Routes>) -> Result<Placed, Error> {
         let start = Instant::now();
-        load_all(device)?;
+        device.load_programs_of_plans()?;
         let mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / tree.leaves().max(1) as f64;
         let (mut tree, lists) = (DeviceTree::upload(device, tree)?, DeviceLists::upload(device, lists)?);
         let ranks = tree.shared.as_mut().and_then(|shared| shared.ranks.as_mut());
@@ -162,7 +157,7 @@ impl Placed {
         targets: Option<&JointPoints>,
     ) -> Result<Option<Placed>, Error> {
         let start = Instant::now();
-        load_all(device)?;
+        device.load_programs_of_plans()?;
         device.fixed_together(&OF_SHARES)?;
         let Some(JointTree { tree, report, own }) = build_joint(device, sources, targets, options)? else {
             return Ok(None);
@@ -289,7 +284,7 @@ impl Placed {
         if !self.arranged.as_ref().is_some_and(|lists| lists.serves(&key)) {
             self.arranged = None;
             // Ranks make lists together, so none may have kept lists that another one lacks.
-            let most = if self.parts.is_some() { 0 } else { self.tree.device.info().memory / SHARE_OF_FORMER };
+            let most = if self.parts.is_some() { 0 } else { self.tree.device.memory_at_most() / PART_OF_FORMER };
             self.former.take_if(|former| former.lists.bytes() > most);
             let made = match self.made(settings, key) {
                 Err(Error::Memory { .. }) if self.former.take().is_some() => self.made(settings, key),

@@ -2,10 +2,12 @@
 
 mod fixed;
 
-pub use fixed::*;
+pub(crate) use fixed::*;
 
 use crate::compile::Program;
 use crate::direct::Shape;
+use crate::plane;
+use crate::shares::programs::{joint, share_points, shares};
 use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::tape::Op;
 use fmm_traits::{Member, Real, kernel::MAX_POTENTIALS};
@@ -363,4 +365,42 @@ pub fn affine_program<T: Real>(values: usize) -> Program {
     let program = of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate"]);
     let source = format!("#define MOST {most}\n{}", program.source);
     Program { name: format!("{} for {most} components", program.name), source, ..program }
+}
+
+/// Every program without a recorded kernel.
+pub fn all_programs() -> Vec<Program> {
+    vec![
+        points(),
+        sort(),
+        scan(),
+        split(),
+        lists(),
+        treecode(),
+        cut(),
+        cut_of_pyramid(),
+        draw(),
+        draw_of_pyramid(),
+        thin(),
+        arrange(),
+        ends(),
+        rows(),
+        joint(),
+        share_points(),
+        shares(),
+        nodes(),
+        plane::pyramid_program(),
+        plane::connect_program(),
+        multiply_program::<f32>(),
+        multiply_program::<f64>(),
+        affine_program::<f32>(4),
+        affine_program::<f32>(6),
+        affine_program::<f64>(4),
+        affine_program::<f64>(6),
+        m2l_program::<f32>(),
+        m2l_program::<f64>(),
+        m2l_fourier_program::<f32>(2),
+        m2l_fourier_program::<f32>(3),
+        m2l_fourier_program::<f64>(2),
+        m2l_fourier_program::<f64>(3),
+    ]
 }

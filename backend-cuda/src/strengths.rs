@@ -1,20 +1,27 @@
-//! Sets of strengths on a device, for the direct sums of a probe: `kernels/draw.cu`.
+//! Sets of strengths on a device, for several sums of the same sources: `kernels/draw.cu`.
 
+use crate::array::refused;
 use crate::cut::Cut;
-use crate::device::{Buffer, Device};
+use crate::device::{Arg, Buffer, Device};
 use crate::pinned::{in_threads, threads_for};
+use crate::transfer::MIN_BYTES;
 use fmm_traits::Error;
 
 /// Several sets of strengths of the same sources, on a device.
 #[derive(Debug)]
 pub struct StrengthSets {
+    device: Device,
     /// The strengths, set by set.
-    pub(crate) all: Buffer<f64>,
-    /// Number of sets.
-    pub(crate) sets: usize,
+    all: Buffer<f64>,
+    sets: usize,
+    /// Numbers of a set.
+    length: usize,
 }
 
 impl StrengthSets {
+    /// Bytes of sets that a caller with many sets sends together.
+    pub const MAX_BYTES: usize = 1 << 24;
+
     /// Copies sets of strengths to the device. Several threads copy, because one thread would copy a set of a megabyte at a
     /// tenth of the speed of the bus.
     ///
@@ -26,17 +33,54 @@ impl StrengthSets {
             let why = "as many numbers in each set".to_string();
             return Err(Error::Shape { array: what, found: other.len(), expected: length, why });
         }
-        let there = StrengthSets { all: device.alloc(sets.len() * length, what)?, sets: sets.len() };
+        let all = device.alloc(sets.len() * length, what)?;
+        let there = StrengthSets { device: device.clone(), all, sets: sets.len(), length };
         // SAFETY: there is room for all sets, one behind the other.
-        let send = |k: usize| unsafe { device.send(sets[k], there.address(k, length), what) };
+        let send = |k: usize| unsafe { device.send(sets[k], there.address(k), what) };
         let threads = threads_for(sets.len());
         in_threads(threads, |t| (t..sets.len()).step_by(threads).try_for_each(send))?;
+        if size_of::<f64>() * length < MIN_BYTES {
+            // The driver may still read them, if the caller has page-locked them.
+            device.synchronize()?;
+        }
         Ok(there)
     }
 
-    /// The address of a set. Each has `length` numbers.
-    pub(crate) fn address(&self, set: usize, length: usize) -> u64 {
-        self.all.address() + (size_of::<f64>() * set * length) as u64
+    /// Number of sets.
+    pub fn sets(&self) -> usize {
+        self.sets
+    }
+
+    /// Numbers of a set.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The address of a set.
+    pub(crate) fn address(&self, set: usize) -> u64 {
+        self.all.address() + (size_of::<f64>() * set * self.length) as u64
+    }
+
+    /// A set, for a kernel.
+    pub(crate) fn set(&self, set: usize) -> Arg {
+        self.all.at(set * self.length)
+    }
+
+    /// Checks that the sets are on a device.
+    ///
+    /// # Errors
+    /// [`Error::Array`].
+    pub(crate) fn is_on(&self, device: &Device) -> Result<(), Error> {
+        if self.device.is(device) { Ok(()) } else { Err(refused("strengths", "they are on another device")) }
+    }
+
+    /// A copy of each set on the host.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn download(&self) -> Result<Vec<Vec<f64>>, Error> {
+        let all = self.device.download(&self.all, "strengths")?;
+        Ok((0..self.sets).map(|k| all[k * self.length..(k + 1) * self.length].to_vec()).collect())
     }
 }
 
@@ -61,7 +105,8 @@ impl Cut<'_> {
         seeds: &[u64],
     ) -> Result<StrengthSets, Error> {
         let (device, count, sets) = (self.device, probability.len(), seeds.len());
-        let all: Buffer<f64> = device.alloc(sets * count * components, "strengths")?;
+        let length = count * components;
+        let all: Buffer<f64> = device.alloc(sets * length, "strengths")?;
         let (seeds, probability) = (device.upload(seeds, "seeds")?, device.upload(probability, "probabilities")?);
         let args = [
             (&seeds).into(),
@@ -72,7 +117,7 @@ impl Cut<'_> {
             (&all).into(),
         ];
         // SAFETY: arguments as in draw.cu; there is room for all sets.
-        unsafe { self.draws()?.threads("normal_strengths", all.len().max(1), &args)? };
-        Ok(StrengthSets { all, sets })
+        unsafe { self.draws()?.threads("normal_strengths", sets * length, &args)? };
+        Ok(StrengthSets { device: device.clone(), all, sets, length })
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes of a pinned buffer.
 const PIECE_BYTES: usize = 2 << 20;
 /// Arrays of fewer bytes go without pinned memory: the driver stages them itself, as fast.
-const MIN_BYTES: usize = 1 << 16;
+pub(crate) const MIN_BYTES: usize = 1 << 16;
 
 /// Pinned buffers that nobody uses.
 #[derive(Debug, Default)]

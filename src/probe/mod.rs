@@ -156,7 +156,7 @@ impl Trial {
         let others = || Others::new(site, (sample, soft), facts, attributes, direct);
         let exact = || {
             let exact = sums(&sample.of_errors, strengths)?;
-            let same = Arc::ptr_eq(&sample.of_norm, &sample.of_errors);
+            let same = sample.has_one_set();
             let sums = if same && soft.is_none() {
                 None
             } else {
@@ -169,13 +169,12 @@ impl Trial {
             };
             Ok::<_, Error>((exact, sums))
         };
-        // The shorter sums come first. On a device, another thread makes the small tree meanwhile, step by step, and each step
-        // waits for the sums that the device has begun.
-        let ((exact, sums), others) = rayon::in_place_scope(|scope| {
+        let (others, sums) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| bootstrap = Bootstrap::new(sample));
-            let others = others()?;
-            Ok::<_, Error>((exact()?, others))
-        })?;
+            // The shorter sums come first.
+            site.both(others, exact)
+        });
+        let (others, (exact, sums)) = (others?, sums?);
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
         Ok(Trial { drawn, bootstrap, exact, sums, scatter })

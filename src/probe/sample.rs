@@ -56,7 +56,8 @@ pub(crate) struct Sample {
     pub count: usize,
     /// The sources whose sums give the norm.
     pub of_norm: Arc<Sources>,
-    /// The sources whose expansions give the errors: those of the norm, or a part of them.
+    /// The sources whose expansions give the errors: those of the norm ([`has_one_set`](Self::has_one_set)), or a part of
+    /// them.
     pub of_errors: Arc<Sources>,
     /// The drawn leaves. A leaf may occur more than once.
     pub draws: Vec<Draw>,
@@ -245,17 +246,17 @@ impl Sample {
     pub fn whole(&self, world: &World) -> Result<Sample, Error> {
         let index = |source: &u32| self.of_norm.positions.partition_point(|at| at < source) as u32;
         let errors: Vec<u32> = self.of_errors.positions.iter().map(index).collect();
+        // The same on all ranks.
+        let apart = (!self.has_one_set()).then(|| (errors, self.of_errors.probability.clone()));
         let draws: Vec<(usize, Vec<(u32, f64)>)> =
             self.draws.iter().map(|draw| (draw.stratum, draw.targets.clone())).collect();
-        let sources = (self.of_norm.probability.clone(), (errors, self.of_errors.probability.clone()));
+        let sources = (self.of_norm.probability.clone(), apart);
         let targets = (self.targets.len() as u32, self.selves.clone());
         let (strata, may_vanish) = (self.strata.clone(), self.may_vanish.clone());
         let mut all = Sample { strata, may_vanish, count: self.count, ..Sample::of_targets(Vec::new(), 0) };
         all.selves = self.selves.as_ref().map(|_| Vec::new());
         let (mut all_norm, mut all_errors) = (Sources::default(), Sources::default());
-        for ((draws, (targets, selves)), (norm, (errors, of_errors))) in
-            world.all_gather(((draws, targets), sources))?
-        {
+        for ((draws, (targets, selves)), (norm, apart)) in world.all_gather(((draws, targets), sources))? {
             let [first_target, first_source] = [all.targets.len(), all_norm.positions.len()].map(|n| n as u32);
             let renumbered =
                 |targets: Vec<(u32, f64)>| targets.into_iter().map(|(t, f)| (first_target + t, f)).collect();
@@ -266,16 +267,21 @@ impl Sample {
             }
             all_norm.positions.extend(first_source..first_source + norm.len() as u32);
             all_norm.probability.extend::<Vec<f64>>(norm);
-            all_errors.positions.extend(errors.into_iter().map(|k: u32| first_source + k));
-            all_errors.probability.extend::<Vec<f64>>(of_errors);
+            if let Some((errors, of_errors)) = apart {
+                all_errors.positions.extend(errors.into_iter().map(|k: u32| first_source + k));
+                all_errors.probability.extend::<Vec<f64>>(of_errors);
+            }
         }
-        all.of_errors = Arc::new(all_errors);
-        // The same on all ranks.
-        let same = Arc::ptr_eq(&self.of_norm, &self.of_errors);
-        all.of_norm = if same { all.of_errors.clone() } else { Arc::new(all_norm) };
+        all.of_norm = Arc::new(all_norm);
+        all.of_errors = if self.has_one_set() { all.of_norm.clone() } else { Arc::new(all_errors) };
         // As one rank draws: stratum by stratum.
         all.draws.sort_by_key(|draw| draw.stratum);
         Ok(all)
+    }
+
+    /// Whether errors are measured with all sources that give the norm.
+    pub fn has_one_set(&self) -> bool {
+        Arc::ptr_eq(&self.of_norm, &self.of_errors)
     }
 
     /// Writes strata and the numbers of targets and sources into a report.

@@ -214,6 +214,11 @@ impl Device {
         Ok(self.free_memory()? + self.inner.ledger.now())
     }
 
+    /// Bytes of device memory, at most [`DeviceOptions::memory`].
+    pub(crate) fn memory_at_most(&self) -> u64 {
+        self.memory.map_or(self.inner.info.memory, |limit| limit.min(self.inner.info.memory))
+    }
+
     /// What is left of [`DeviceOptions::memory`]; `None` without a limit.
     pub(crate) fn allowance(&self) -> Option<u64> {
         self.memory.map(|limit| limit.saturating_sub(self.inner.ledger.now()))

@@ -1,14 +1,17 @@
 //! Programs without parameters: trees, lists, the probe, both ends of an evaluation.
 
-use super::{affine_program, m2l_fourier_program, m2l_program, multiply_program};
 use crate::compile::Program;
-use crate::plane;
-use crate::shares::programs::{joint, share_points, shares};
+use crate::{domains, plane};
 
 /// A program without definitions in front. Such programs compute keys and boxes that must equal the results of the CPU,
 /// so fused multiply-adds are off.
 pub(crate) fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
     Program { name: name.to_string(), source: source.to_string(), entries, contract: false }
+}
+
+/// Definitions of numbers, for the front of a program.
+fn defined(numbers: &[(&str, usize)]) -> String {
+    numbers.iter().map(|(name, number)| format!("#define {name} {number}\n")).collect()
 }
 
 /// Bounding box, keys and order of the points.
@@ -114,8 +117,7 @@ fn cut_of(name: &str, pyramid: u32) -> Program {
         ("TARGETS_TIMES_EDGES", fmm_tree::TARGETS_TIMES_EDGES),
         ("FEWEST_TARGETS", fmm_tree::FEWEST_TARGETS),
     ];
-    let front: String = numbers.iter().map(|(name, number)| format!("#define {name} {number}\n")).collect();
-    plain(name, &(front + include_str!("../../kernels/cut.cu")), entries)
+    plain(name, &(defined(&numbers) + include_str!("../../kernels/cut.cu")), entries)
 }
 
 /// Draws of leaves by weight.
@@ -169,7 +171,8 @@ pub(crate) fn arrange() -> Program {
         "end_table",
         "end_members",
     ];
-    plain("arrange.cu", include_str!("../../kernels/arrange.cu"), entries)
+    let numbers = [("FAMILIES", domains::TABLE_FAMILIES), ("TABLE_WARPS", domains::TABLE_WARPS)];
+    plain("arrange.cu", &(defined(&numbers) + include_str!("../../kernels/arrange.cu")), entries)
 }
 
 /// Both ends of an evaluation.
@@ -187,44 +190,6 @@ pub(crate) fn rows() -> Program {
 /// Sources in one far field of several.
 pub(crate) fn nodes() -> Program {
     plain("nodes.cu", include_str!("../../kernels/nodes.cu"), &["take_part"])
-}
-
-/// Every program without a recorded kernel.
-pub fn all_programs() -> Vec<Program> {
-    vec![
-        points(),
-        sort(),
-        scan(),
-        split(),
-        lists(),
-        treecode(),
-        cut(),
-        cut_of_pyramid(),
-        draw(),
-        draw_of_pyramid(),
-        thin(),
-        arrange(),
-        ends(),
-        rows(),
-        joint(),
-        share_points(),
-        shares(),
-        nodes(),
-        plane::pyramid_program(),
-        plane::connect_program(),
-        multiply_program::<f32>(),
-        multiply_program::<f64>(),
-        affine_program::<f32>(4),
-        affine_program::<f32>(6),
-        affine_program::<f64>(4),
-        affine_program::<f64>(6),
-        m2l_program::<f32>(),
-        m2l_program::<f64>(),
-        m2l_fourier_program::<f32>(2),
-        m2l_fourier_program::<f32>(3),
-        m2l_fourier_program::<f64>(2),
-        m2l_fourier_program::<f64>(3),
-    ]
 }
 
 /// A program without parameters: its name, and what makes it.

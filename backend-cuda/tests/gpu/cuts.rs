@@ -52,6 +52,7 @@ pub fn same(cut: &Cut, here: &impl Hierarchy, lists: &Lists, [sources, targets]:
         let all = sums.iter().sum::<f64>();
         assert!((found - all).abs() <= 1e-12 * all, "{what}: {found} for {all}");
     }
+    normal_strengths_are_those_of_the_host(cut, what);
     for (level, b) in (0..here.levels()).flat_map(|l| here.level(l).map(move |b| (l, b))) {
         let cube = here.cube(b, level);
         let square = |x: [f64; 3]| (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum::<f64>();
@@ -253,6 +254,31 @@ fn pyramids(device: &Device) {
             crate::topology::equal_lists(&few, &expected, &what);
             small.check().unwrap();
         }
+    }
+}
+
+/// Strengths as `Sources::normal` of the crate `fmm` draws them: the generator SplitMix64 with the number of ones among 64 bits.
+fn normal_strengths_are_those_of_the_host(cut: &Cut, what: &str) {
+    let (probability, seeds) = ([1.0, 0.5, 0.3, 1e-7, 0.123_456_789], [7, u64::MAX]);
+    for components in [1, 3] {
+        let expected = seeds.map(|seed| {
+            let mut state: u64 = seed;
+            let mut bits = || {
+                state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+                let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+                z ^ (z >> 31)
+            };
+            let mut number = |p: f64| {
+                let ones = f64::from(bits().count_ones());
+                let uniform = ((bits() >> 11) as f64 + 0.5) * (-53f64).exp2();
+                1.0 / p.sqrt() * ((ones - 32.0 + uniform - 0.5) / (16.0f64 + 1.0 / 12.0).sqrt())
+            };
+            let sources = probability.iter().flat_map(|&p| std::iter::repeat_n(p, components));
+            sources.map(&mut number).collect::<Vec<f64>>()
+        });
+        let found = cut.normal_strengths(&probability, components, &seeds).unwrap().download().unwrap();
+        assert_eq!(found, expected, "{what}, {components} components");
     }
 }
 

@@ -1,11 +1,11 @@
 //! Direct sums against plain loops on the host in f64: every kernel, every output, both precisions.
 
 use crate::{Test, direct};
-use backend_cuda::{Device, Direct, Shape};
+use backend_cuda::{Device, Direct, Shape, StrengthSets};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Real, Targets, Visitor};
+use fmm_traits::{Error, Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Real, Targets, Visitor};
 
 pub const TESTS: &[Test] = &[
     ("direct::every_kernel_and_output_agrees_with_the_host", kernels),
@@ -17,6 +17,7 @@ pub const TESTS: &[Test] = &[
     ("direct::ten_runs_give_the_same_bits", repeatable),
     ("direct::any_shape_gives_the_same_sum", shapes),
     ("direct::several_sets_have_the_bits_of_one", sets),
+    ("direct::sets_on_the_device_have_the_bits_of_sets_on_the_host", there),
 ];
 
 fn difference(a: &[f64], b: &[f64]) -> f64 {
@@ -291,4 +292,27 @@ fn sets(device: &Device) {
             assert_eq!(*rows, one, "set {k} of {count}");
         }
     }
+}
+
+/// Sums of sets that are on the device, in both precisions; the copy has the numbers of the host.
+fn there(device: &Device) {
+    let (sources, points) = (CloudKind::Uniform.points(5000, 3), CloudKind::Plummer.points(70, 4));
+    let kernels = Kernels::of(&Stokes { mu: 1.3 }, Outputs::POTENTIAL).unwrap();
+    let sets: Vec<Vec<f64>> = (0..4).map(|k| normal_strengths(3 * 5000, k)).collect();
+    let given: Vec<&[f64]> = sets.iter().map(|set| &set[..]).collect();
+    let sent = StrengthSets::new(device, &given).unwrap();
+    assert_eq!(sent.download().unwrap(), sets);
+    fn check<T: Real>(mut sum: Direct<T>, sent: &StrengthSets, sets: &[Vec<f64>]) {
+        let expected: Vec<Vec<f64>> = sets.iter().map(|set| sum.apply(set).unwrap()).collect();
+        assert_eq!(sum.sums(sent).unwrap(), expected);
+    }
+    for targets in [Targets::Sources, Targets::Points(&points), Targets::Points(&[])] {
+        check(Direct::<f64>::new(device, &kernels, &sources, targets, None).unwrap(), &sent, &sets);
+        check(Direct::<f32>::new(device, &kernels, &sources, targets, None).unwrap(), &sent, &sets);
+    }
+    let mut sum = Direct::<f64>::new(device, &kernels, &sources[3..], Targets::Sources, None).unwrap();
+    assert!(matches!(sum.sums(&sent), Err(Error::Shape { found: 15_000, expected: 14_997, .. })));
+    assert!(matches!(StrengthSets::new(device, &[given[0], &given[1][1..]]), Err(Error::Shape { .. })));
+    let none = StrengthSets::new(device, &[]).unwrap();
+    assert_eq!((none.sets(), sum.sums(&none).unwrap().len()), (0, 0));
 }

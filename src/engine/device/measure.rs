@@ -54,9 +54,8 @@ impl Device {
     /// `kept` from before. `ground` is that of the points.
     ///
     /// Two threads keep the device busy, which has little to do. While one makes operators, the other draws the sample. (A
-    /// third loads the program of direct sums.) Then
-    /// one computes direct sums while the other computes the sums of the small tree. Without a sample to draw, the small tree
-    /// is made beside the operators.
+    /// third loads the program of direct sums.) Then one computes direct sums while the other computes the sums of the small
+    /// tree. Without a sample to draw, the small tree is made beside the operators.
     pub(super) fn sums_of_sample(
         &self,
         order: usize,

@@ -156,8 +156,19 @@ impl Sampled for OnDevice<'_> {
         targets: &[u32],
         _: (usize, Direct),
     ) -> Result<Vec<Vec<f64>>, Error> {
-        let strengths = self.cut.strengths(strengths)?;
-        (self.direct)(self.cut.some_sources(sources)?, &strengths, self.cut.some_targets(targets)?)
+        let set = strengths.first().map_or(1, |set| size_of_val(*set).max(1));
+        let mut rows = Vec::new();
+        for sets in strengths.chunks((StrengthSets::MAX_BYTES / set).max(1)) {
+            let sets = self.cut.strengths(sets)?;
+            rows.extend((self.direct)(self.cut.some_sources(sources)?, &sets, self.cut.some_targets(targets)?)?);
+        }
+        Ok(rows)
+    }
+
+    /// One after the other. Another thread makes the small tree meanwhile, step by step, and each step waits for the sums that
+    /// the device has begun.
+    fn both<A: Send, B: Send>(&self, first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B + Send) -> (A, B) {
+        (first(), second())
     }
 
     fn sums_of_normal(
@@ -167,7 +178,7 @@ impl Sampled for OnDevice<'_> {
         targets: &[u32],
         _: (usize, Direct),
     ) -> Result<Vec<Vec<f64>>, Error> {
-        let seeds: Vec<u64> = (0..sets).map(Sources::seed_of_set).collect();
+        let seeds: Vec<u64> = (0..sets).map(Sources::seed_of_normal).collect();
         let strengths = self.cut.normal_strengths(probability, components, &seeds)?;
         (self.direct)(self.cut.some_sources(positions)?, &strengths, self.cut.some_targets(targets)?)
     }

@@ -158,8 +158,8 @@ impl<'a> Cloud<'a> {
             _ => request.backend.processor().opened(request).transpose()?,
         };
         let fast = !empty && request.method != Method::Direct && matches!(request.family.place(), Place::Space);
-        // Copies of points from the host take longer than programs. Points of a device are there soon, and the tree needs a
-        // part of the programs.
+        // To copy points from the host takes longer than to load all programs. Points on a device take less time, and then the tree
+        // can begin: `Placed` loads the other programs while it builds the tree.
         let load = || {
             device.as_ref().filter(|_| fast).map(|device| match given {
                 Given::Host(..) => device.load_programs_of_plans(),

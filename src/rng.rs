@@ -5,7 +5,7 @@
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
-/// The distance of the states of two calls.
+/// What a call of [`bits`](Rng::bits) adds to the state.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Rng {

@@ -124,10 +124,11 @@ struct Around {
   u32 source[SLOTS], wanted[SLOTS];
   // Edges into the children up to and including each, and the octants of the children.
   u32 behind[CHILDREN], octant[CHILDREN];
-  // Makes the size 450 words, 2 more than a multiple of 32: the entries of 16 families for two slots lie in 32 banks of
-  // shared memory.
+  // With this gap the size is 2 words more than a multiple of 32. A warp of `end_table` reads two slots of 16 families, and these
+  // 32 words lie in different banks of shared memory.
   u32 gap[2];
 };
+static_assert(sizeof(Around) / 4 % 32 == 2, "banks");
 
 // The slot of box s relative to box p, one level above. SLOTS for any other box.
 __device__ __forceinline__ u32 slot_of(const Boxes& t, u32 p, u32 s) {
@@ -206,14 +207,14 @@ __device__ __forceinline__ void for_each_end(const Around& around, const Ends& e
 
 #define WARPS 4
 
-// The neighbour of a family, of 27, whose child is in a slot.
-__device__ __forceinline__ u32 neighbour_of(u32 slot) {
+// The place that contains a slot, of the 27 places around the parent of a family, its own included.
+__device__ __forceinline__ u32 place_of(u32 slot) {
   const u32 x = slot / (SIDE * SIDE), y = slot / SIDE % SIDE, z = slot % SIDE;
   return 9 * (x / 2) + 3 * (y / 2) + z / 2;
 }
 
-// flags[end · families + f]: whether M2L ends there. keys[f]: the neighbours whose children send to the family, as bits. One
-// warp per family, WARPS per block.
+// flags[end · families + f]: whether any M2L edge ends in that end of family f. keys[f], by which families are sorted: bit k is
+// set if a child of the box in place k sends to the family. One warp per family, WARPS per block.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     end_flags(const Boxes* boxes, const u8* octants, const Ends* table, const u32* parents, u32 families, const u64* starts,
               const u32* sources, u32* flags, u64* keys, u32* refused) {
@@ -224,17 +225,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   if (f >= families) return;
   Around& mine = around[threadIdx.x / 32];
   collect(t, octants, ends, parents[f], starts, sources, mine, refused);
-  u32 used = 0, neighbours = 0;
+  u32 used = 0, places = 0;
   for (u32 slot = lane_id(); slot < SLOTS; slot += 32) {
     for_each_end(mine, ends, slot, [&](u32 end) { used |= 1u << end; });
-    if (mine.wanted[slot]) neighbours |= 1u << neighbour_of(slot);
+    if (mine.wanted[slot]) places |= 1u << place_of(slot);
   }
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
     used |= __shfl_xor_sync(~0u, used, d);
-    neighbours |= __shfl_xor_sync(~0u, neighbours, d);
+    places |= __shfl_xor_sync(~0u, places, d);
   }
-  if (lane_id() == 0) keys[f] = neighbours;
+  if (lane_id() == 0) keys[f] = places;
   if (lane_id() < ENDS) flags[(u64)lane_id() * families + f] = used >> lane_id() & 1;
 }
 

@@ -113,9 +113,9 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
 // Lanes that share the edges of a target.
 #define LANES 4
 
-// For each leaf with targets, in the order of `far_sums`: the sum E of the numbers of its box and of all boxes above it. If no
-// M2P edge ends in the leaf, E is the error of all its targets, and the leaf gets E² times their number, which is the result
-// of `far_squares`. Other boxes get 0. One thread per box.
+// E of a leaf is the sum of the numbers in `sums` of the leaf and of all boxes above it. A leaf without M2P edges gets
+// E² · (number of targets), which is final. A leaf with M2P edges gets E, and `far_squares` replaces it. Boxes that are no
+// leaves, and leaves without targets, get 0. `squares` are in the order of `far_sums`. One thread per box.
 extern "C" __global__ void far_above(const Tree* tree, u32 count, const u64* m2p, u32 outputs, const double* sums,
                                      double* squares) {
   const Tree t = *tree;
@@ -135,7 +135,7 @@ extern "C" __global__ void far_above(const Tree* tree, u32 count, const u64* m2p
 
 // For each leaf with M2P edges: the mean of E² over the targets that represent it, with the errors E of
 // fmm_tree::far_squares, times the number of its targets. In a treecode some targets represent a leaf with many edges.
-// Before, `squares` has the numbers of `far_above`; those of other boxes stay.
+// On entry `squares` has what `far_above` wrote. Leaves without M2P edges are not changed.
 extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
                                        const double* xyz, u64 n, u32 axes, u32 treecode, const double* weights,
                                        u32 outputs, u32 half_power, double* squares) {

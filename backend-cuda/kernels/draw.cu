@@ -1,6 +1,6 @@
 // Draws of leaves by their weights, and normal strengths, for the sample of a probe. Twin of
 // src/probe/{on_host,kind,sources,draw}.rs, which define kinds, weights, chances, units and strengths. Compiled without fused
-// multiply-adds, so that weights in units and strengths equal those of the host.
+// multiply-adds, so that strengths, and weights in units, have the bits of the host.
 //
 // A row of leaves has for each leaf a weight in units of 2^-40, as a number of 128 bits in four columns of 32 bits. The
 // prefix sums of each column (scan.cu) are exact, and together they are the prefix sums of the weights. The leaf at a

@@ -28,13 +28,13 @@ const SLOTS_PER_AXIS: i64 = 6;
 /// Squared distance, in halves of a child's side, beyond which a source may send to a family as a whole: `is_distant`
 /// of `fmm_tree::stencil`.
 const NEAREST_TO_A_FAMILY: i64 = 39;
-/// Neighbours of a family, itself included: bits of the keys by which families are sorted.
-const NEIGHBOURS: u32 = 27;
-/// Part of the edges of a full V list below which families are sorted. Sorting takes longer than it saves where most
-/// families have all neighbours.
-const FULL: f64 = 0.7;
-/// Sources in a full V list.
-const FULL_V: f64 = 189.0;
+/// Places around the parent of a family, its own included: bits of the keys by which families are sorted.
+const PLACES: u32 = 27;
+/// Edges of a full V list.
+const FULL_V_LIST: f64 = 189.0;
+/// Families are sorted if boxes have on average fewer than this part of the edges of a full V list. Above it, most families
+/// have all neighbours, and sorting saves nothing.
+const SORT_BELOW: f64 = 0.7;
 /// Warps of a block of `end_flags`, which has one warp per family.
 const WARPS: usize = 4;
 /// Families of a block of `end_table`.
@@ -196,7 +196,7 @@ impl DeviceM2lEnds {
 
 impl Arranger<'_> {
     /// The M2L edges by their ends. A block of M2L translates along each operator that one of its items needs. So families
-    /// with the same neighbours lie beside each other, unless most families have all neighbours.
+    /// with the same neighbours lie beside each other, unless V lists are nearly full ([`SORT_BELOW`]).
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
@@ -221,23 +221,24 @@ impl Arranger<'_> {
             common.iter().chain(&rows_of_edges).chain(rest).copied().collect()
         };
         let mut keys: Buffer<u64> = device.alloc(families, "neighbours of families")?;
-        let flagged = |parents: &Buffer<u32>, keys: &Buffer<u64>| {
+        let write_flags = |parents: &Buffer<u32>, keys: &Buffer<u64>| {
             let args = with(parents, &[(&flags).into(), keys.into(), checks.refused()]);
             // SAFETY: as above; there is a flag for each end of each family, and a key for each family.
             unsafe { device.launch(&self.functions, "end_flags", grid, 32 * WARPS as u32, &args) }
         };
-        flagged(&parents, &keys)?;
-        if (m2l.len() as f64) < FULL * FULL_V * n as f64 {
+        write_flags(&parents, &keys)?;
+        if (m2l.len() as f64) < SORT_BELOW * FULL_V_LIST * n as f64 {
             let (mut order, sorted) =
                 (device.alloc(families, "order of families")?, device.alloc(families, "families")?);
-            self.primitives.sort(&mut keys, &mut order, true, families, 0..NEIGHBOURS)?;
+            self.primitives.sort(&mut keys, &mut order, true, families, 0..PLACES)?;
             let args = [(&parents).into(), (&order).into(), (families as u64).into(), (&sorted).into()];
             // SAFETY: as above; the order is a permutation of the families.
             unsafe {
                 device.launch(&self.functions, "take", (blocks(families, BLOCK as usize)?, 1), BLOCK, &args)?;
             }
             parents = sorted;
-            flagged(&parents, &keys)?;
+            // Flags are in the order of the families.
+            write_flags(&parents, &keys)?;
         }
         self.primitives.scan([(&flags, &places)], ENDS * families)?;
         let at: Vec<_> = (0..=ENDS).map(|end| (&places, end * families)).collect();

@@ -152,7 +152,7 @@ pub(crate) fn apply_batch(
     on.ends().check(true)?;
     let mut all: Buffer<f64> = device.alloc(out.iter().map(|out| out.len()).sum(), "values")?;
     let set = strengths.iter().map(|set| set.len()).max().unwrap_or(0);
-    let together = (StrengthSets::MAX_BYTES / (size_of::<f64>() * set).max(1)).clamp(1, strengths.len().max(1));
+    let together = (StrengthSets::BYTES_PER_CALL / (size_of::<f64>() * set).max(1)).clamp(1, strengths.len().max(1));
     let mut at = 0;
     let mut some = |sets: &[&[f64]], out: &mut [&mut [f64]]| {
         let sent = if together > 1 { Some(StrengthSets::new(&device, sets)?) } else { None };

@@ -2,7 +2,7 @@
 //!
 //! A plan takes its points as [`Placed`]. The tree is built of points on the device, or copied from the host, or cut
 //! out of another tree for a probe. Several ranks can build one tree of all their points. Each rank then keeps a share
-//! of it. Lists are made when a call first needs them. The last lists stay, and the lists before them if there is room.
+//! of it. Lists are made when a call first needs them. The last lists stay, and the lists before them if they are small.
 
 use crate::builder::build_reported;
 use crate::cut::Cut;
@@ -23,8 +23,8 @@ use std::time::Instant;
 /// Levels of a tree whose boxes are all adjacent.
 const LEVELS_WITHOUT_FAR: usize = 2;
 
-/// Lists stay beside later ones up to this part, one in so many, of the memory that plans may use of the device.
-const PART_OF_FORMER: u64 = 32;
+/// The former lists are kept if they take at most the memory that plans may use on the device, divided by this number.
+const FORMER_LISTS_DIVISOR: u64 = 32;
 
 /// Sizes of the tree and the lists of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,7 +46,7 @@ pub struct Counts {
 /// Seconds of the parts of planning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PlanSeconds {
-    /// Points sent and tree built.
+    /// Points sent, tree built, and in the first plan of a process the wait for programs.
     pub tree: f64,
     /// Edge lists.
     pub lists: f64,
@@ -61,7 +61,7 @@ pub struct Placed {
     report: BuildReport,
     /// [`BuildOptions::min_side`]. Nearer pairs of points are summed directly.
     min_side: f64,
-    /// Seconds of building the tree.
+    /// Seconds of building the tree, with the wait for programs.
     seconds: f64,
     /// The last lists.
     arranged: Option<Arranged>,
@@ -109,8 +109,9 @@ impl Placed {
         targets: Option<&CallerPoints>,
     ) -> Result<Placed, Error> {
         let start = Instant::now();
-        // In the first plan of a process the device builds the tree while the other programs are loaded.
-        let (tree, report) = device.while_loading(&programs::OF_PLANS, || {
+        // The device builds the tree as soon as the programs of trees are loaded. Meanwhile other threads load the programs of
+        // plans.
+        let (tree, report) = device.while_loading(&programs::OF_PLANS_ON_TREES, || {
             device.load_programs_of_trees()?;
             let built = build_reported(device, sources, targets, options)?;
             device.synchronize().map(|()| built)
@@ -283,20 +284,22 @@ impl Placed {
         }
         if !self.arranged.as_ref().is_some_and(|lists| lists.serves(&key)) {
             self.arranged = None;
-            // Ranks make lists together, so none may have kept lists that another one lacks.
-            let most = if self.parts.is_some() { 0 } else { self.tree.device.memory_at_most() / PART_OF_FORMER };
-            self.former.take_if(|former| former.lists.bytes() > most);
-            let made = match self.made(settings, key) {
-                Err(Error::Memory { .. }) if self.former.take().is_some() => self.made(settings, key),
-                made => made,
+            // Ranks make lists in joint calls. If one rank had dropped its former lists and another had not, only some would
+            // make lists. So ranks keep none.
+            let most_bytes =
+                if self.parts.is_some() { 0 } else { self.tree.device.usable_memory() / FORMER_LISTS_DIVISOR };
+            self.former.take_if(|former| former.lists.bytes() > most_bytes);
+            let lists = match self.make_lists(settings, key) {
+                Err(Error::Memory { .. }) if self.former.take().is_some() => self.make_lists(settings, key),
+                lists => lists,
             };
-            self.arranged = Some(made?);
+            self.arranged = Some(lists?);
         }
         Ok((&self.tree, self.arranged.as_ref().expect("just made")))
     }
 
     /// New lists for `settings`, which have this key.
-    fn made(&self, settings: &Settings, key: ListKey) -> Result<Arranged, Error> {
+    fn make_lists(&self, settings: &Settings, key: ListKey) -> Result<Arranged, Error> {
         let start = Instant::now();
         let scope = self.parts.as_ref().map_or(Scope::All, Parts::scope);
         let lists = settings.lists_of(&self.tree, &scope, self.min_side)?;

@@ -1,10 +1,10 @@
-//! Sets of strengths on a device, for several sums of the same sources: `kernels/draw.cu`.
+//! Sets of strengths on a device, for several sums of the same sources. Normal strengths are drawn by `kernels/draw.cu`.
 
 use crate::array::refused;
 use crate::cut::Cut;
 use crate::device::{Arg, Buffer, Device};
 use crate::pinned::{in_threads, threads_for};
-use crate::transfer::MIN_BYTES;
+use crate::transfer::MIN_STAGED_BYTES;
 use fmm_traits::Error;
 
 /// Several sets of strengths of the same sources, on a device.
@@ -19,8 +19,8 @@ pub struct StrengthSets {
 }
 
 impl StrengthSets {
-    /// Bytes of sets that a caller with many sets sends together.
-    pub const MAX_BYTES: usize = 1 << 24;
+    /// A caller whose sets have more bytes than this sends them in several calls.
+    pub const BYTES_PER_CALL: usize = 1 << 24;
 
     /// Copies sets of strengths to the device. Several threads copy, because one thread would copy a set of a megabyte at a
     /// tenth of the speed of the bus.
@@ -39,8 +39,8 @@ impl StrengthSets {
         let send = |k: usize| unsafe { device.send(sets[k], there.address(k), what) };
         let threads = threads_for(sets.len());
         in_threads(threads, |t| (t..sets.len()).step_by(threads).try_for_each(send))?;
-        if size_of::<f64>() * length < MIN_BYTES {
-            // The driver may still read them, if the caller has page-locked them.
+        if size_of::<f64>() * length < MIN_STAGED_BYTES {
+            // Small sets go without pinned buffers. If the caller's memory is page-locked, the driver may still read it.
             device.synchronize()?;
         }
         Ok(there)

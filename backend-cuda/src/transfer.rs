@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes of a pinned buffer.
 const PIECE_BYTES: usize = 2 << 20;
 /// Arrays of fewer bytes go without pinned memory: the driver stages them itself, as fast.
-pub(crate) const MIN_BYTES: usize = 1 << 16;
+pub(crate) const MIN_STAGED_BYTES: usize = 1 << 16;
 
 /// Pinned buffers that nobody uses.
 #[derive(Debug, Default)]
@@ -99,7 +99,8 @@ impl Staging {
         in_threads(threads, |t| work(&shares[t]))
     }
 
-    /// Enqueues a copy of `data` to an address of the device. When the call returns, the caller may change `data`.
+    /// Enqueues a copy of `data` to an address of the device. When the call returns, the caller may change `data`, unless it has
+    /// fewer than [`MIN_STAGED_BYTES`] and is page-locked.
     ///
     /// # Safety
     /// `to` is a device address with room for `data.len()` numbers; `stream` is live.
@@ -111,7 +112,7 @@ impl Staging {
         stream: &CudaStream,
     ) -> Result<(), DriverError> {
         let data = bytes_of(data);
-        if data.len() < MIN_BYTES {
+        if data.len() < MIN_STAGED_BYTES {
             context.bind_to_thread()?;
             // SAFETY: as promised. The driver reads pageable memory before it returns. Callers whose memory may be
             // page-locked wait before they return.
@@ -187,7 +188,7 @@ impl Staging {
     ) -> Result<(), DriverError> {
         let length = size_of_val(data);
         let to = Place(data.as_mut_ptr().cast());
-        if length < MIN_BYTES {
+        if length < MIN_STAGED_BYTES {
             // SAFETY: as promised; the bytes are those of `data`, plain numbers.
             let bytes = unsafe { std::slice::from_raw_parts_mut(to.0, length) };
             // SAFETY: as promised.

@@ -156,7 +156,7 @@ impl Trial {
         let others = || Others::new(site, (sample, soft), facts, attributes, direct);
         let exact = || {
             let exact = sums(&sample.of_errors, strengths)?;
-            let same = sample.has_one_set();
+            let same = sample.has_same_sources();
             let sums = if same && soft.is_none() {
                 None
             } else {
@@ -171,8 +171,8 @@ impl Trial {
         };
         let (others, sums) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| bootstrap = Bootstrap::new(sample));
-            // The shorter sums come first.
-            site.both(others, exact)
+            // `others` has few targets and takes less time.
+            site.both_sums(others, exact)
         });
         let (others, (exact, sums)) = (others?, sums?);
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];

@@ -56,7 +56,7 @@ pub(crate) struct Sample {
     pub count: usize,
     /// The sources whose sums give the norm.
     pub of_norm: Arc<Sources>,
-    /// The sources whose expansions give the errors: those of the norm ([`has_one_set`](Self::has_one_set)), or a part of
+    /// The sources whose expansions give the errors: those of the norm ([`has_same_sources`](Self::has_same_sources)), or a part of
     /// them.
     pub of_errors: Arc<Sources>,
     /// The drawn leaves. A leaf may occur more than once.
@@ -246,8 +246,8 @@ impl Sample {
     pub fn whole(&self, world: &World) -> Result<Sample, Error> {
         let index = |source: &u32| self.of_norm.positions.partition_point(|at| at < source) as u32;
         let errors: Vec<u32> = self.of_errors.positions.iter().map(index).collect();
-        // The same on all ranks.
-        let apart = (!self.has_one_set()).then(|| (errors, self.of_errors.probability.clone()));
+        // Whether there are such sources is the same on all ranks.
+        let apart = (!self.has_same_sources()).then(|| (errors, self.of_errors.probability.clone()));
         let draws: Vec<(usize, Vec<(u32, f64)>)> =
             self.draws.iter().map(|draw| (draw.stratum, draw.targets.clone())).collect();
         let sources = (self.of_norm.probability.clone(), apart);
@@ -273,14 +273,14 @@ impl Sample {
             }
         }
         all.of_norm = Arc::new(all_norm);
-        all.of_errors = if self.has_one_set() { all.of_norm.clone() } else { Arc::new(all_errors) };
+        all.of_errors = if self.has_same_sources() { all.of_norm.clone() } else { Arc::new(all_errors) };
         // As one rank draws: stratum by stratum.
         all.draws.sort_by_key(|draw| draw.stratum);
         Ok(all)
     }
 
-    /// Whether errors are measured with all sources that give the norm.
-    pub fn has_one_set(&self) -> bool {
+    /// Whether norm and errors have the same sources: one shared array, not two equal ones.
+    pub fn has_same_sources(&self) -> bool {
         Arc::ptr_eq(&self.of_norm, &self.of_errors)
     }
 

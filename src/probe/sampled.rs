@@ -152,8 +152,12 @@ pub(crate) trait Sampled: Sync {
             .map(|(end, positions)| self.points(end, positions).map(|points| coordinates(dim, points)));
         direct(&sources?, strengths, &targets?)
     }
-    /// Computes two kinds of sums side by side.
-    fn both<A: Send, B: Send>(&self, first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B + Send) -> (A, B) {
+    /// Computes two kinds of sums. They may run side by side; if they do not, `first` comes first.
+    fn both_sums<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
         rayon::join(first, second)
     }
     /// [`sums`](Self::sums) for sets of [normal](Sources::normal) strengths, each of `components` numbers per source.

@@ -207,7 +207,7 @@ pub(super) fn sources<S: Sampled>(
     let mut of_points = weights.of_points(site, &parts)?.into_iter();
     let for_errors = |(_, from): &(Leaf, Option<Given>)| from.map_or(0, |from| from.picks);
     let for_norm = |one: &(Leaf, _)| if one.0.near { one.0.sources.len() } else { for_errors(one) };
-    // If all near sources give errors, the sources of the norm are those of the errors.
+    // If all near sources are taken for errors, the norm has the same sources, and `of_norm` stays empty.
     let apart = !chances.takes(true);
     let mut of_norm = Sources::with_room(if apart { given.values().map(for_norm).sum() } else { 0 });
     let mut of_errors = Sources::with_room(given.values().map(for_errors).sum());

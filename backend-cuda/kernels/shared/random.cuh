@@ -4,7 +4,7 @@
 #include "shared/warp.cuh"
 
 struct Rng {
-  // The distance of the states of two calls of `bits`.
+  // What a call of `bits` adds to the state.
   static constexpr u64 STEP = 0x9E3779B97F4A7C15ull;
   u64 state;
   // The generator with a seed, after so many calls of `bits`.

@@ -214,8 +214,8 @@ impl Device {
         Ok(self.free_memory()? + self.inner.ledger.now())
     }
 
-    /// Bytes of device memory, at most [`DeviceOptions::memory`].
-    pub(crate) fn memory_at_most(&self) -> u64 {
+    /// Bytes of device memory that plans may use: all of it, or the limit of [`DeviceOptions::memory`].
+    pub(crate) fn usable_memory(&self) -> u64 {
         self.memory.map_or(self.inner.info.memory, |limit| limit.min(self.inner.info.memory))
     }
 

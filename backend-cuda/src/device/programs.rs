@@ -31,19 +31,20 @@ fn loaded(loaded: Loaded, load: impl FnOnce() -> Result<Functions, Error>) -> Re
 }
 
 impl Device {
-    /// Loads the programs of trees in space, of their lists and of plans on them, unless they are loaded. They are loaded when
-    /// they are needed, too: a caller may call this while it does other things.
+    /// Loads the programs without parameters that a plan in space needs: those that build a tree, and those of lists, of the
+    /// probe and of arrays. A program that is not loaded is loaded at its first use. So a caller may load them early, while it
+    /// does other things.
     ///
     /// # Errors
     /// Errors of the device and of the compiler.
     pub fn load_programs_of_plans(&self) -> Result<(), Error> {
-        self.while_loading(&programs::OF_PLANS, || self.load_programs_of_trees())
+        self.while_loading(&programs::OF_PLANS_ON_TREES, || self.load_programs_of_trees())
     }
 
-    /// As [`load_programs_of_plans`](Device::load_programs_of_plans), of the programs that build a tree.
+    /// As [`load_programs_of_plans`](Device::load_programs_of_plans), of the programs that build a tree only.
     ///
     /// # Errors
-    /// As there.
+    /// Errors of the device and of the compiler.
     pub fn load_programs_of_trees(&self) -> Result<(), Error> {
         self.fixed_together(&programs::OF_TREES)
     }

@@ -210,6 +210,6 @@ pub(crate) const OF_PYRAMIDS: [Named; 8] = [
 /// The programs that build a tree.
 pub(crate) const OF_TREES: [Named; 4] = [("points", points), ("sort", sort), ("scan", scan), ("split", split)];
 
-/// The programs that lists, the probe and the arrays of a plan on a tree need.
-pub(crate) const OF_PLANS: [Named; 6] =
+/// The further programs that a plan on a tree needs: those of lists, of the probe and of arrays.
+pub(crate) const OF_PLANS_ON_TREES: [Named; 6] =
     [("lists", lists), ("cut", cut), ("draw", draw), ("thin", thin), ("arrange", arrange), ("ends", ends)];

@@ -31,7 +31,7 @@ impl Device {
         r.family.in_space(r.outputs)?.device_sums_at(&device, (sources, targets), strengths)
     }
 
-    /// Loads the program of direct sums. If it cannot be loaded, the sums say why.
+    /// Loads the program of direct sums ahead. An error is ignored: the sums load the program again and return it.
     fn load_sums(&self) {
         let r = &self.request;
         let load = |device| r.family.in_space(r.outputs)?.load_device_sum(&device);
@@ -53,9 +53,9 @@ impl Device {
     /// The sums of a sample by a solver of an order, or why there are none; and the trial of the sample, unless it is
     /// `kept` from before. `ground` is that of the points.
     ///
-    /// Two threads keep the device busy, which has little to do. While one makes operators, the other draws the sample. (A
-    /// third loads the program of direct sums.) Then one computes direct sums while the other computes the sums of the small
-    /// tree. Without a sample to draw, the small tree is made beside the operators.
+    /// Each step leaves most of the device idle, so steps run side by side. First one thread makes operators, another draws the
+    /// sample, and a third loads the program of direct sums. Then one computes direct sums while another computes the sums of
+    /// the small tree. Without a sample to draw, the small tree is made beside the operators.
     pub(super) fn sums_of_sample(
         &self,
         order: usize,

@@ -156,18 +156,22 @@ impl Sampled for OnDevice<'_> {
         targets: &[u32],
         _: (usize, Direct),
     ) -> Result<Vec<Vec<f64>>, Error> {
-        let set = strengths.first().map_or(1, |set| size_of_val(*set).max(1));
+        let set_bytes = strengths.first().map_or(1, |set| size_of_val(*set).max(1));
         let mut rows = Vec::new();
-        for sets in strengths.chunks((StrengthSets::MAX_BYTES / set).max(1)) {
+        for sets in strengths.chunks((StrengthSets::BYTES_PER_CALL / set_bytes).max(1)) {
             let sets = self.cut.strengths(sets)?;
             rows.extend((self.direct)(self.cut.some_sources(sources)?, &sets, self.cut.some_targets(targets)?)?);
         }
         Ok(rows)
     }
 
-    /// One after the other. Another thread makes the small tree meanwhile, step by step, and each step waits for the sums that
-    /// the device has begun.
-    fn both<A: Send, B: Send>(&self, first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B + Send) -> (A, B) {
+    /// The device computes one kind after the other. Another thread makes the small tree in steps, and a step waits for all sums
+    /// that were enqueued before it. So the long sums come last.
+    fn both_sums<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
         (first(), second())
     }
 

@@ -155,7 +155,7 @@ pub(crate) fn apply_batch(
     let together = (StrengthSets::BYTES_PER_CALL / (size_of::<f64>() * set).max(1)).clamp(1, strengths.len().max(1));
     let mut at = 0;
     let mut some = |sets: &[&[f64]], out: &mut [&mut [f64]]| {
-        let sent = if together > 1 { Some(StrengthSets::new(&device, sets)?) } else { None };
+        let sent = if together > 1 { Some(StrengthSets::sent(&device, sets)?) } else { None };
         for (k, (strengths, out)) in sets.iter().zip(out).enumerate() {
             let arrays = on.ends().room(Numbers::F64(strengths), &[NumbersMut::F64(out)], true)?;
             let to = arrays.strengths.address();

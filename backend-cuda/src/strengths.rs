@@ -28,6 +28,16 @@ impl StrengthSets {
     /// # Errors
     /// [`Error::Shape`] if the sets differ in length, and errors of the device.
     pub fn new(device: &Device, sets: &[&[f64]]) -> Result<Self, Error> {
+        let there = StrengthSets::sent(device, sets)?;
+        if size_of::<f64>() * there.length < MIN_STAGED_BYTES {
+            // Small sets go without pinned buffers. If the caller's memory is page-locked, the driver may still read it.
+            device.synchronize()?;
+        }
+        Ok(there)
+    }
+
+    /// As [`new`](StrengthSets::new), for a caller that waits for the device before the sets may change.
+    pub(crate) fn sent(device: &Device, sets: &[&[f64]]) -> Result<Self, Error> {
         let (what, length) = ("strengths", sets.first().map_or(0, |set| set.len()));
         if let Some(other) = sets.iter().find(|set| set.len() != length) {
             let why = "as many numbers in each set".to_string();
@@ -39,10 +49,6 @@ impl StrengthSets {
         let send = |k: usize| unsafe { device.send(sets[k], there.address(k), what) };
         let threads = threads_for(sets.len());
         in_threads(threads, |t| (t..sets.len()).step_by(threads).try_for_each(send))?;
-        if size_of::<f64>() * length < MIN_STAGED_BYTES {
-            // Small sets go without pinned buffers. If the caller's memory is page-locked, the driver may still read it.
-            device.synchronize()?;
-        }
         Ok(there)
     }
 

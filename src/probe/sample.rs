@@ -245,9 +245,11 @@ impl Sample {
     /// targets, and the sources of the norm, count from 0. All ranks call it together.
     pub fn whole(&self, world: &World) -> Result<Sample, Error> {
         let index = |source: &u32| self.of_norm.positions.partition_point(|at| at < source) as u32;
-        let errors: Vec<u32> = self.of_errors.positions.iter().map(index).collect();
+        let of_errors = || -> (Vec<u32>, Vec<f64>) {
+            (self.of_errors.positions.iter().map(index).collect(), self.of_errors.probability.clone())
+        };
         // Whether there are such sources is the same on all ranks.
-        let apart = (!self.has_same_sources()).then(|| (errors, self.of_errors.probability.clone()));
+        let apart = (!self.has_same_sources()).then(of_errors);
         let draws: Vec<(usize, Vec<(u32, f64)>)> =
             self.draws.iter().map(|draw| (draw.stratum, draw.targets.clone())).collect();
         let sources = (self.of_norm.probability.clone(), apart);

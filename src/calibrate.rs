@@ -1,8 +1,9 @@
 //! Measures the constants of the cost model on this machine.
 
+use crate::backend::Backend;
 use crate::costs::{CostModel, Costs, EVALUATION_NANOSECONDS, OrderCosts};
 use crate::describe::Description;
-use crate::request::{Backend, Fmm, Method};
+use crate::request::{Fmm, Method};
 use crate::{demo, machine};
 use fmm_traits::{Error, Stage, Targets};
 use std::time::Instant;

@@ -51,6 +51,7 @@
 
 mod apply;
 mod attributes;
+mod backend;
 mod calibrate;
 mod candidates;
 pub mod catalog;
@@ -78,6 +79,7 @@ mod variant;
 mod work;
 
 pub use adaptive2d::{Analytic, Norm};
+pub use backend::{Backend, Cpu, Cuda, Devices, Hybrid};
 pub use backend_cpu::Isa;
 /// The crate of slices and streams that plans on a device take.
 pub use backend_cuda::cudarc;
@@ -106,5 +108,5 @@ pub mod ranks {
 }
 pub use plan::{Plan, evaluate};
 pub use probe::{ProbeOutput, ProbeReport, ProbeStratum};
-pub use request::{Backend, Cpu, Cuda, Devices, Fmm, Hybrid, Method, Progress};
+pub use request::{Fmm, Method, Progress};
 pub use variant::{Expansion, ListPolicy, Translation, Truncation};

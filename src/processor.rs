@@ -1,15 +1,16 @@
 //! Processors: the methods, prices and engines of one kind of machine.
 //!
 //! The planning code asks a [`Processor`] and never which processor it is. A further backend is a further
-//! implementation of this trait, and one arm of [`Backend::processor`].
+//! implementation of this trait, and one arm of `Backend::processor`.
 
+use crate::backend::{Cpu, Cuda, Hybrid};
 use crate::choice::Choice;
 use crate::costs::{HybridPrices, PlaneCosts, Prices, UnitCosts};
 use crate::engine::{self, Engine, OnARank};
 use crate::memory::{self, Forecast, Size};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
-use crate::request::{Backend, Cpu, Cuda, Fmm, Hybrid, Method};
+use crate::request::{Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
 use backend_cpu::Isa;
 use backend_cpu::laurent::PlanePairs;
@@ -109,60 +110,6 @@ pub(crate) trait Processor {
         order: usize,
         boxes: (Ready, Lists),
     ) -> Result<OnARank, Error>;
-}
-
-impl Backend {
-    /// `cpu`, `cuda` or `hybrid`.
-    pub fn name(&self) -> &'static str {
-        self.processor().name()
-    }
-    /// The processor that a backend names; of several devices the first, which does what one device alone does.
-    pub(crate) fn processor(&self) -> &dyn Processor {
-        match self {
-            Backend::Cpu(cpu) => cpu,
-            Backend::Cuda(cuda) => cuda,
-            Backend::Devices(devices) => devices.first(),
-            Backend::Hybrid(hybrid) => hybrid,
-        }
-    }
-    /// The backends among which one process shares out a sum, each a rank of its own ([`crate::plan`]); empty if it
-    /// does not.
-    pub(crate) fn several(&self) -> Vec<Backend> {
-        match self {
-            Backend::Cpu(_) | Backend::Cuda(_) | Backend::Hybrid(_) => Vec::new(),
-            Backend::Devices(devices) => {
-                devices.numbers().iter().map(|&device| Cuda { device, memory: None }.into()).collect()
-            }
-        }
-    }
-    /// Checks what the caller names as backend, as far as no device must be opened for it.
-    ///
-    /// # Errors
-    /// [`Error::Parameter`].
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let Backend::Devices(devices) = self else { return Ok(()) };
-        let wrong = |value: f64, requirement| Err(Error::Parameter { name: "devices", value, requirement });
-        let numbers = devices.numbers();
-        match (0..numbers.len()).find(|&k| numbers[..k].contains(&numbers[k])) {
-            Some(k) => wrong(numbers[k] as f64, "must be named once"),
-            None if numbers.is_empty() => wrong(0.0, "must be at least one"),
-            None => Ok(()),
-        }
-    }
-    /// The names of the devices, each once; `None` on a CPU, or if a device does not answer.
-    pub(crate) fn device(&self, request: &Fmm) -> Option<String> {
-        let Backend::Devices(devices) = self else { return self.processor().device(request) };
-        let names = devices.numbers().iter().map(|&device| Cuda { device, memory: None }.device(request));
-        let mut counted: Vec<(String, usize)> = Vec::new();
-        for name in names.collect::<Option<Vec<_>>>()? {
-            match counted.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, count)) => *count += 1,
-                None => counted.push((name, 1)),
-            }
-        }
-        let said = |(name, count): (String, usize)| if count > 1 { format!("{count} × {name}") } else { name };
-        Some(counted.into_iter().map(said).collect::<Vec<_>>().join(", "))
-    }
 }
 
 impl Cpu {

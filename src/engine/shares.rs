@@ -2,13 +2,14 @@
 
 use super::ranks::{RanksReport, multipole_bytes, share_of_memory};
 use super::{Device, Engine, Placed, Placement, ProbeSeconds, Watch, not_placed, picked};
+use crate::backend::Cuda;
 use crate::choice::Choice;
 use crate::cloud::{Cloud, OfRanks};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::sample::Sample;
-use crate::request::{Cuda, Fmm};
+use crate::request::Fmm;
 use backend_cuda::{DeviceArray, DeviceStream, DeviceSums, Share, Sharing, Works};
 use fmm_dist::{Strategy, World};
 use fmm_traits::{Error, StageSeconds, Targets};

@@ -2,6 +2,7 @@
 //! the caller's arrays.
 
 use super::{Plan, watch};
+use crate::backend::Backend;
 use crate::candidates::{self, Seen};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, Given};
@@ -9,7 +10,7 @@ use crate::engine::{self, Engine, Placed, ProbeSeconds, RanksReport, Watch};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::probe::sample::Sample;
-use crate::request::{Backend, Fmm};
+use crate::request::Fmm;
 use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Solver, Stage, StageSeconds, Targets};
 use std::ops::Range;

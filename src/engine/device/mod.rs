@@ -11,6 +11,7 @@ use self::site::{Shared, Site, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{build_options, errors_of_attributes, list_options, not_placed, picked};
+use crate::backend::Cuda;
 use crate::choice::Choice;
 use crate::cloud::{Cloud, OfRanks, There};
 use crate::mesh::Mesh;
@@ -19,7 +20,7 @@ use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::probe::sample::Sample;
 use crate::probe::sampled::HALF_CORNER_POWER;
-use crate::request::{Cuda, Fmm};
+use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cuda::{
     CallerPoints, DeviceArray, DeviceMethod, DeviceSolver, DeviceStream, DeviceSums, DeviceTargets, Ground, Settings,

@@ -1,13 +1,14 @@
 //! The engine of the plane on an NVIDIA GPU: every phase of the method, and direct summation.
 
 use super::Sampled;
+use crate::backend::Cuda;
 use crate::choice::Choice;
 use crate::cloud::{Cloud, There};
 use crate::engine::{Engine, OnDevice, Placed, ProbeSeconds, Watch, bounds_of, not_placed, trial_of};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::probe::sample::Sample;
-use crate::request::{Cuda, Fmm};
+use crate::request::Fmm;
 use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions};
 use backend_cpu::laurent::{LaurentPlan, PlanePairs};
 use backend_cuda::{

@@ -2,7 +2,7 @@
 
 use crate::args::{BackendName, BenchArgs, MethodName};
 use crate::failure::Failure;
-use crate::{kernel, print, run};
+use crate::{evaluate, kernel, print, run};
 use fmm::{Backend, Description, Method, Stage, Targets};
 use plotters::prelude::*;
 use std::fs::File;
@@ -72,7 +72,7 @@ fn ceilings(args: &BenchArgs, dim: usize) -> Result<Ceilings, Failure> {
     let points = fmm::demo::points(kernel::demo(Some(kernel::uniform(dim)), dim)?, n, 1);
     let builder = kernel::of_cases(&args.cases)?.method(Method::Direct);
     let strengths = fmm::demo::strengths(n, builder.strengths()?, 1);
-    let (_, seconds, _) = run::evaluate(&builder.plan(&points, Targets::Sources)?, &strengths, 3)?;
+    let (_, seconds, _) = evaluate::evaluate(&builder.plan(&points, Targets::Sources)?, &strengths, 3)?;
     let device = match kernel::backend(args.cases.backend) {
         Backend::Cuda(gpu) => Some(gpu.ceilings(kernel::precision(args.cases.precision))?),
         _ => None,
@@ -98,10 +98,10 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
                 let builder = kernel::of_cases(&args.cases)?.tolerance(tolerance).method(kernel::method(method));
                 let strengths = fmm::demo::strengths(n, builder.strengths()?, 1);
                 let plan = builder.plan(&points, Targets::Sources)?;
-                let (out, apply, mut stages) = run::evaluate(&plan, &strengths, args.cases.repeat)?;
+                let (out, apply, mut stages) = evaluate::evaluate(&plan, &strengths, args.cases.repeat)?;
                 if args.cases.backend == BackendName::Cuda {
                     let apart = builder.stages_apart().plan(&points, Targets::Sources)?;
-                    stages = run::evaluate(&apart, &strengths, args.cases.repeat)?.2;
+                    stages = evaluate::evaluate(&apart, &strengths, args.cases.repeat)?.2;
                 }
                 let error = plan.verify_output(&strengths, &out, 1000)?.worst();
                 let d = plan.describe();

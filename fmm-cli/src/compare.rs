@@ -5,7 +5,7 @@ use crate::args::{BackendName, CompareArgs, MethodName, VariantArgs};
 use crate::failure::Failure;
 use crate::npy::WHOLE;
 use crate::page::{self, Bar, Line, Plot, Scale};
-use crate::{kernel, print, run};
+use crate::{evaluate, input, kernel, print, run};
 use clap::ValueEnum;
 use fmm::{Error, Fmm, Stage, Targets};
 use serde_json::{Map, Value, json};
@@ -112,7 +112,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let base = kernel::of_cases(&args.cases)?;
     let components = base.strengths()?;
     let files = match (&args.sources, &args.strengths) {
-        (Some(sources), Some(strengths)) => Some(run::read_files(
+        (Some(sources), Some(strengths)) => Some(input::read_files(
             [sources, strengths],
             WHOLE,
             dim,
@@ -205,7 +205,7 @@ fn case(builder: Fmm, points: &[f64], strengths: &[f64], repeat: u32) -> Result<
         Err(Error::Order { .. }) => return Ok(None),
         plan => plan?,
     };
-    let (out, apply, stages) = run::evaluate(&plan, strengths, repeat)?;
+    let (out, apply, stages) = evaluate::evaluate(&plan, strengths, repeat)?;
     let report = plan.verify_output(strengths, &out, SAMPLED_TARGETS)?;
     let d = plan.describe();
     Ok(Some(Row {

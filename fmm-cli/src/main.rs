@@ -6,7 +6,9 @@ mod calibrate;
 mod check;
 mod compare;
 mod doctor;
+mod evaluate;
 mod failure;
+mod input;
 mod kernel;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -16,6 +18,7 @@ mod page;
 mod ranks;
 mod report;
 mod run;
+mod save;
 mod simulate;
 mod tree;
 

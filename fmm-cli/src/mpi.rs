@@ -3,10 +3,12 @@
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
+use crate::input::{self, Input};
 use crate::kernel;
 use crate::npz::{self, Pending, Rows};
 use crate::ranks::{self, Piece, Sums};
-use crate::run::{self, Asked, Input};
+use crate::run::{self, Asked};
+use crate::save;
 use fmm::ranks::World;
 use fmm::{Error, Output};
 use fmm_dist::wire::{Reader, Wire};
@@ -44,7 +46,7 @@ fn on_rank(args: &RunArgs, world: &World) -> Result<(), Failure> {
     }
     let asked = Asked::of(args)?;
     ranks::check(args, world.size(), true)?;
-    let input = run::read(args, &asked, (world.rank(), world.size()))?.rounded(args);
+    let input = input::read(args, &asked, (world.rank(), world.size()))?.rounded(args);
     let threads = (fmm_traits::cores() / fmm_mpi::on_this_host(world)?).max(1);
     let builder = asked.builder.clone().threads(args.threads.unwrap_or(threads));
     let builder = ranks::with_exchange(args, builder);
@@ -55,7 +57,7 @@ fn on_rank(args: &RunArgs, world: &World) -> Result<(), Failure> {
     };
     let mut sums = ranks::on_rank(world, args, &builder, piece, asked.samples)?;
     if input.complex {
-        run::fit_complex(asked.outputs, asked.dim, &|o| sums.components(o))?;
+        save::fit_complex(asked.outputs, asked.dim, &|o| sums.components(o))?;
     }
     add_up(world, &mut sums)?;
     match args.out.as_deref() {
@@ -107,7 +109,7 @@ fn save_rows(
     };
     let mut file = file.of_rows(rows);
     let complex = kernel::is_complex(&args.kernel)? || input.complex;
-    run::save(&mut file, (m, asked.dim), &|o| sums.components(o), &sums.all.outs, asked.outputs, complex)?;
+    save::save(&mut file, (m, asked.dim), &|o| sums.components(o), &sums.all.outs, asked.outputs, complex)?;
     // All rows are there before the file gets its name.
     world.together(|| Ok(()))?;
     file.finish()
@@ -153,7 +155,7 @@ fn save_gathered(
         whole.strengths[0].extend(demo.into_iter().flatten());
     }
     let complex = kernel::is_complex(&args.kernel)? || input.complex;
-    run::save(file, (m, asked.dim), &|o| sums.components(o), &sums.all.outs, asked.outputs, complex)?;
-    run::save_demo(file, args, &whole, (asked.dim, asked.width), complex)?;
+    save::save(file, (m, asked.dim), &|o| sums.components(o), &sums.all.outs, asked.outputs, complex)?;
+    save::save_demo(file, args, &whole, (asked.dim, asked.width), complex)?;
     pending.map_or(Ok(()), Pending::finish)
 }

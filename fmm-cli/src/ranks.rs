@@ -1,11 +1,12 @@
 //! `fmm run` on several ranks, each with a piece of the points: threads of this process (`--ranks`), or processes.
 
 use crate::args::{ArraysName, BackendName, ExchangeName, RunArgs};
+use crate::evaluate::{self, Evaluated, OnDevice};
 use crate::failure::Failure;
+use crate::input::Input;
 use crate::kernel;
 use crate::npy::part_of;
 use crate::report::Report;
-use crate::run::{self, Evaluated, Input, OnDevice};
 use fmm::ranks::{Strategy, World, threads};
 use fmm::{Cuda, Description, Error, Fmm, Output, Outputs, Targets};
 
@@ -125,9 +126,9 @@ pub fn on_rank(
         Some(held) => held.plan(&builder)?,
     };
     let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();
-    let all = run::evaluated(&plan, piece.strengths.into_iter(), there.as_ref(), args, samples)?;
+    let all = evaluate::evaluated(&plan, piece.strengths.into_iter(), there.as_ref(), args, samples)?;
     let described = plan.describe();
-    let moved = |held: &OnDevice| run::seconds_of_moves(args.repeat, || held.give_to(&mut plan));
+    let moved = |held: &OnDevice| evaluate::seconds_of_moves(args.repeat, || held.give_to(&mut plan));
     let set_points = there.as_ref().map(moved).transpose()?.flatten();
     Ok(Sums { all, components, described, set_points })
 }

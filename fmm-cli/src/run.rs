@@ -1,14 +1,15 @@
 //! `fmm run`.
 
-use crate::args::{ArraysName, BackendName, OutputName, PrecisionName, RunArgs};
+use crate::args::{ArraysName, BackendName, OutputName, RunArgs};
+use crate::evaluate::{Evaluated, OnDevice, evaluated, seconds_of_moves};
 use crate::failure::Failure;
-use crate::npy::{Part, WHOLE};
+use crate::input::read;
+use crate::npy::WHOLE;
 use crate::npz::{self, Pending};
 use crate::report::Report;
+use crate::save::{fit_complex, save, save_demo};
 use crate::{calibrate, kernel, npy, print, ranks};
-use fmm::{
-    Cuda, DeviceArray, DeviceScalar, DeviceStream, Error, ErrorReport, Fmm, Number, Output, Outputs, Plan, Targets,
-};
+use fmm::{Cuda, Error, Fmm, Outputs, Targets};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -23,27 +24,6 @@ const SHOWCASE_TARGETS: usize = 1000;
 /// Smallest number of points with a progress bar.
 const PROGRESS_BAR_POINTS: usize = 100_000;
 
-/// Points and strengths.
-pub struct Input {
-    pub sources: Vec<f64>,
-    /// Sets of strengths. Complex strengths of a real kernel make two sets.
-    pub strengths: Vec<Vec<f64>>,
-    pub targets: Option<Vec<f64>>,
-    /// Whether the strengths came as complex numbers, real and imaginary parts of the two strengths of a kernel in space.
-    pub complex: bool,
-}
-
-impl Input {
-    /// Rounds the points to the numbers of arrays of the device.
-    pub fn rounded(mut self, args: &RunArgs) -> Self {
-        if args.arrays == ArraysName::Device && args.numbers == PrecisionName::F32 {
-            let points = self.sources.iter_mut().chain(self.targets.iter_mut().flatten());
-            points.for_each(|x| *x = f64::from(*x as f32));
-        }
-        self
-    }
-}
-
 /// What `args` ask for.
 pub struct Asked {
     /// The request.
@@ -57,7 +37,7 @@ pub struct Asked {
     /// Strengths of a source.
     pub width: usize,
     /// Points of the demo.
-    demo_points: usize,
+    pub demo_points: usize,
 }
 
 impl Asked {
@@ -224,39 +204,6 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     printed(args, report)
 }
 
-/// Refuses complex strengths if an output has other numbers than real and imaginary parts.
-pub fn fit_complex(outputs: Outputs, dim: usize, components: &dyn Fn(Outputs) -> usize) -> Result<(), Failure> {
-    for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
-        let (found, expected) = (components(output), 2 * axes(output, dim).iter().product::<usize>());
-        if found != expected {
-            let text = format!("strengths are complex, but {name} has {found} numbers instead of {expected}");
-            return Err(Failure::Input(text));
-        }
-    }
-    Ok(())
-}
-
-/// Adds the points and strengths of a demo to a file of several arrays.
-pub fn save_demo(
-    file: &mut Pending,
-    args: &RunArgs,
-    input: &Input,
-    (dim, strengths): (usize, usize),
-    complex: bool,
-) -> Result<(), Failure> {
-    if args.sources.is_some() || args.out.as_deref().is_some_and(npz::holds_one) {
-        return Ok(());
-    }
-    let n = input.sources.len() / dim;
-    file.add("sources", &[n, dim], &input.sources)?;
-    let shape = [n, strengths];
-    match strengths {
-        1 => file.add("strengths", &shape[..1], &input.strengths[0]),
-        2 if complex => file.add_complex("strengths", &shape[..1], &input.strengths[0]),
-        _ => file.add("strengths", &shape, &input.strengths[0]),
-    }
-}
-
 /// Opens the GPUs of a sum on one rank, and returns the seconds.
 fn open(args: &RunArgs) -> Result<f64, Error> {
     let start = Instant::now();
@@ -296,246 +243,6 @@ pub fn fits(needed: u64, what: &str) -> Result<(), Error> {
         Some(available) if needed > available => Err(Error::Memory { needed, available, what: what.to_string() }),
         _ => Ok(()),
     }
-}
-
-/// Reads or makes a part of the points and strengths, with the shapes that the kernel needs.
-pub fn read(args: &RunArgs, asked: &Asked, part: Part) -> Result<Input, Failure> {
-    let (dim, strengths, complex) = (asked.dim, asked.width, kernel::is_complex(&args.kernel)?);
-    let targets = args.targets.as_deref().map(|path| points(path, "targets", dim, part)).transpose()?;
-    let (Some(sources), Some(path)) = (&args.sources, &args.strengths) else {
-        let demo = kernel::demo(args.demo, dim)?;
-        let of_part = |rows: Vec<f64>, width: usize| {
-            let [first, end] = npy::part_of(asked.demo_points, part);
-            if part == WHOLE { rows } else { rows[first * width..end * width].to_vec() }
-        };
-        let sources = of_part(fmm::demo::points(demo, asked.demo_points, args.seed), dim);
-        let all = fmm::demo::strengths(asked.demo_points, strengths, args.seed);
-        return Ok(Input { sources, strengths: vec![of_part(all, strengths)], targets, complex: false });
-    };
-    let given_complex = strengths == 2 && !complex && npy::read_part(path, part)?.complex;
-    let (sources, values) = read_files([sources, path], part, dim, strengths, complex)?;
-    Ok(Input { sources, strengths: values, targets, complex: given_complex })
-}
-
-/// Reads a part of the sources of dimension `dim` and of their sets of strengths, `strengths` numbers per source, for a
-/// `complex` kernel one complex number. A kernel in space with two strengths also takes complex numbers: real and imaginary
-/// parts.
-pub fn read_files(
-    [sources, path]: [&std::path::Path; 2],
-    part: Part,
-    dim: usize,
-    strengths: usize,
-    complex: bool,
-) -> Result<(Vec<f64>, Vec<Vec<f64>>), Failure> {
-    let sources = points(sources, "sources", dim, part)?;
-    let array = npy::read_part(path, part)?;
-    let n = sources.len() / dim;
-    if dim == 2 && array.rows == n {
-        match (array.columns, strengths) {
-            // Real strengths for a complex kernel.
-            (1, 2) if complex => return Ok((sources, vec![array.values.iter().flat_map(|&x| [x, 0.0]).collect()])),
-            // Complex strengths for a real kernel.
-            (2, 1) => {
-                let part = |c| array.values.iter().skip(c).step_by(2).copied().collect();
-                return Ok((sources, [0, 1].map(part).to_vec()));
-            }
-            _ => {}
-        }
-    }
-    if array.complex && dim != 2 && strengths != 2 {
-        let reason = "strengths are complex, and this kernel takes real ones: sum their two parts apart";
-        return Err(Failure::file(path, reason));
-    }
-    if array.rows != n || (array.columns != strengths && array.rows > 0) {
-        let shape = format!("({}, {}), expected ({n}, {strengths})", array.rows, array.columns);
-        return Err(Failure::file(path, format!("strengths have shape {shape} for {n} sources")));
-    }
-    Ok((sources, vec![array.values]))
-}
-
-/// Reads a part of an N×`dim` array of points.
-fn points(path: &std::path::Path, what: &str, dim: usize, part: Part) -> Result<Vec<f64>, Failure> {
-    let array = npy::read_part(path, part)?;
-    if array.complex && dim != 2 {
-        return Err(Failure::file(path, format!("{what} are complex, expected real numbers (N, {dim})")));
-    }
-    if array.columns != dim && array.rows > 0 {
-        let reason = format!("{what} have shape ({}, {}), expected (N, {dim})", array.rows, array.columns);
-        let hint = if array.rows == dim { "; this looks transposed" } else { "" };
-        return Err(Failure::file(path, reason + hint));
-    }
-    Ok(array.values)
-}
-
-/// Numbers in f32.
-pub fn narrowed(x: &[f64]) -> Vec<f32> {
-    x.iter().map(|&x| x as f32).collect()
-}
-
-/// The points of a run, or of a rank, on its device.
-pub struct OnDevice {
-    cuda: Cuda,
-    sources: DeviceArray,
-    targets: Option<DeviceArray>,
-}
-
-impl OnDevice {
-    pub fn new(cuda: Cuda, sources: &[f64], targets: Option<&[f64]>, args: &RunArgs) -> Result<Self, Error> {
-        let array = |x: &[f64]| match args.numbers {
-            PrecisionName::F32 => cuda.array(&narrowed(x)),
-            _ => cuda.array(x),
-        };
-        Ok(OnDevice { cuda, sources: array(sources)?, targets: targets.map(array).transpose()? })
-    }
-
-    /// A plan of these points.
-    pub fn plan(&self, builder: &Fmm) -> Result<Plan, Error> {
-        builder.plan_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)
-    }
-
-    /// Gives the plan its points once more.
-    pub fn give_to(&self, plan: &mut Plan) -> Result<(), Error> {
-        plan.set_points_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)?;
-        plan.synchronize()
-    }
-}
-
-/// Median seconds of giving a plan new points; `None` if there is no memory for old and new points at once.
-pub fn seconds_of_moves(repeat: u32, moved: impl FnMut() -> Result<(), Error>) -> Result<Option<f64>, Error> {
-    match median(repeat, moved) {
-        Err(e) if e.lacks_memory() => Ok(None),
-        seconds => seconds.map(Some),
-    }
-}
-
-/// Median seconds of `repeat` calls.
-fn median(repeat: u32, mut call: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-    let mut runs = Vec::new();
-    for _ in 0..repeat.max(1) {
-        let start = Instant::now();
-        call()?;
-        runs.push(start.elapsed().as_secs_f64());
-    }
-    runs.sort_by(f64::total_cmp);
-    Ok(runs[runs.len() / 2])
-}
-
-/// The sums of all sets of strengths.
-pub struct Evaluated {
-    pub outs: Vec<Output>,
-    /// Seconds of one evaluation of each set, added up.
-    pub seconds: f64,
-    /// Seconds of each stage, added up over the sets.
-    pub stages: [f64; 10],
-    /// The larger error of the sets, output by output.
-    pub errors: Option<ErrorReport>,
-}
-
-/// Evaluates `sets` of strengths one by one, and verifies them at some `samples`. With `there`, arrays are on the device.
-pub fn evaluated<'a>(
-    plan: &Plan,
-    sets: impl Iterator<Item = &'a [f64]>,
-    there: Option<&OnDevice>,
-    args: &RunArgs,
-    samples: Option<usize>,
-) -> Result<Evaluated, Error> {
-    let mut all = Evaluated { outs: Vec::new(), seconds: 0.0, stages: [0.0; 10], errors: None };
-    for strengths in sets {
-        let single = args.numbers == PrecisionName::F32;
-        let (out, time, part) = match (there, single) {
-            (Some(held), true) => evaluate_on_device::<f32>(held.cuda, plan, &narrowed(strengths), args.repeat)?,
-            (Some(held), false) => evaluate_on_device::<f64>(held.cuda, plan, strengths, args.repeat)?,
-            (None, true) => {
-                let (out, time, part) = evaluate(plan, &narrowed(strengths), args.repeat)?;
-                (out.widened(), time, part)
-            }
-            (None, false) => evaluate(plan, strengths, args.repeat)?,
-        };
-        all.seconds += time;
-        all.stages.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
-        if let Some(samples) = samples {
-            let report = plan.verify_output(strengths, &out, samples)?;
-            all.errors = Some(all.errors.map_or(report.clone(), |other| other.worse(&report)));
-        }
-        all.outs.push(out);
-    }
-    Ok(all)
-}
-
-/// As [`evaluate`], on arrays of the device. Such evaluations do not time their stages.
-fn evaluate_on_device<T: DeviceScalar>(
-    cuda: Cuda,
-    plan: &Plan,
-    strengths: &[T],
-    repeat: u32,
-) -> Result<(Output, f64, [f64; 10]), Error> {
-    let (strengths, out) = (cuda.array(strengths)?, plan.device_output::<T>()?);
-    let seconds = median(repeat, || {
-        plan.apply_on_device(&strengths, &out, &DeviceStream::Null)?;
-        plan.synchronize()
-    })?;
-    Ok((out.download::<T>()?.widened(), seconds, [0.0; 10]))
-}
-
-/// Runs `repeat` evaluations. Returns the output, and the seconds and stages of the median evaluation.
-pub fn evaluate<T: Number>(plan: &Plan, strengths: &[T], repeat: u32) -> Result<(Output<T>, f64, [f64; 10]), Error> {
-    let mut out = Output::default();
-    let mut runs = Vec::new();
-    for _ in 0..repeat.max(1) {
-        plan.apply_into(strengths, &mut out)?;
-        runs.push((out.seconds, out.stages));
-    }
-    runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (seconds, stages) = runs[runs.len() / 2];
-    Ok((out, seconds, stages))
-}
-
-/// The axes along which an output has derivatives: none, one or two axes of `dim` coordinates.
-fn axes(output: Outputs, dim: usize) -> Vec<usize> {
-    match output {
-        Outputs::GRADIENT => vec![dim],
-        Outputs::HESSIAN => vec![dim; 2],
-        _ => Vec::new(),
-    }
-}
-
-/// Saves the requested arrays. Arrays are complex for a `complex` kernel, and for a real kernel with two sets of
-/// strengths.
-pub fn save(
-    file: &mut Pending,
-    (m, dim): (usize, usize),
-    components: &dyn Fn(Outputs) -> usize,
-    outs: &[Output],
-    outputs: Outputs,
-    complex: bool,
-) -> Result<(), Failure> {
-    if complex || outs.len() == 2 {
-        for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
-            let parts: Vec<&[f64]> = outs.iter().map(|out| out.get(output)).collect();
-            let shape: Vec<usize> = [m].into_iter().chain(axes(output, dim)).collect();
-            let width: usize = shape[1..].iter().product();
-            // A row of a complex kernel holds all real parts, then all imaginary parts.
-            let part = |i: usize, k: usize| match parts[..] {
-                [re, im] => [re[width * i + k], im[width * i + k]],
-                _ => [parts[0][2 * width * i + k], parts[0][2 * width * i + width + k]],
-            };
-            let values: Vec<f64> = (0..m * width).flat_map(|e| part(e / width, e % width)).collect();
-            file.add_complex(name, &shape, &values)?;
-        }
-        return Ok(());
-    }
-    let out = &outs[0];
-    for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
-        let derivatives = axes(output, dim);
-        let components = components(output) / derivatives.iter().product::<usize>();
-        let mut shape = vec![m];
-        if components != 1 {
-            shape.push(components);
-        }
-        shape.extend(derivatives);
-        file.add(name, &shape, out.get(output))?;
-    }
-    Ok(())
 }
 
 /// A progress bar on the terminal for long work.

@@ -16,7 +16,7 @@ use backend_cpu::Isa;
 use backend_cpu::laurent::PlanePairs;
 use backend_cuda::{Device, NearOnDevice, Routes};
 use fmm_dist::{Ready, World};
-use fmm_families::{Facts, only_f64};
+use fmm_families::{Facts, Place, only_f64};
 use fmm_traits::{Error, Lists, NearFields, Precision, Solver, Tree, cores};
 use std::sync::Arc;
 
@@ -45,6 +45,13 @@ pub(crate) trait Processor {
     /// The device that reads the points; `None` if cores read them.
     fn opened(&self, _request: &Fmm) -> Option<Result<Device, Error>> {
         None
+    }
+    /// Opens the device, and loads the programs that every plan of a request needs.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], and errors of the device and of its compiler.
+    fn load(&self, _request: &Fmm) -> Result<(), Error> {
+        Ok(())
     }
     /// Completes the parts of a method with the defaults of the processor.
     ///
@@ -209,6 +216,14 @@ impl Processor for Cuda {
     fn opened(&self, request: &Fmm) -> Option<Result<Device, Error>> {
         Some(self.open(request.cache.as_ref()))
     }
+    fn load(&self, request: &Fmm) -> Result<(), Error> {
+        let device = self.open(request.cache.as_ref())?;
+        match request.family.place() {
+            _ if request.method == Method::Direct => Ok(()),
+            Place::Space => device.load_programs_of_plans(),
+            Place::Plane(_) => device.load_programs_of_pyramids(),
+        }
+    }
     fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         let refuse = |operation, reason: &str| Err(Error::Unsupported { operation, reason: reason.to_string() });
         if variant.translation == Some(Translation::Direct) {
@@ -297,6 +312,9 @@ impl Processor for Hybrid {
     }
     fn gpu(&self) -> Option<usize> {
         self.cuda.number()
+    }
+    fn load(&self, request: &Fmm) -> Result<(), Error> {
+        self.cuda.open(request.cache.as_ref()).map(drop)
     }
     fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         self.cpu.complete(parts, variant)

@@ -384,6 +384,19 @@ impl Fmm {
         self.variant.nodes = Some(nodes);
         self
     }
+    /// Opens the GPUs of the backend, and loads the programs that every plan of this request needs there: from the folder of
+    /// [`operator_cache`](Fmm::operator_cache), or compiled, which takes seconds. On a CPU there is nothing to do. A plan
+    /// does what is missing. But a process that calls this beside other work, such as reading its points, has its first
+    /// plan some milliseconds sooner.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], and errors of the device and of its compiler.
+    pub fn open(&self) -> Result<(), Error> {
+        match &self.backend.several()[..] {
+            [] => self.backend.processor().load(self),
+            several => several.iter().try_for_each(|backend| backend.processor().load(self)),
+        }
+    }
     /// Strengths per source.
     ///
     /// # Errors

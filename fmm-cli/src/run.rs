@@ -136,9 +136,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.backend != BackendName::Cuda {
         fits(forecast, &format!("{n} points"))?;
     }
-    // The devices are opened while the points are read or made.
+    // The devices are opened, and their programs loaded, while the points are read or made.
     let (read, open) = std::thread::scope(|scope| {
-        let open = scope.spawn(|| open(args));
+        let open = scope.spawn(|| open(args, &asked.builder));
         let read = read(args, &asked, WHOLE);
         (read, open.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
@@ -204,17 +204,17 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     printed(args, report)
 }
 
-/// Opens the GPUs of a sum on one rank, and returns the seconds.
-fn open(args: &RunArgs) -> Result<f64, Error> {
+/// Opens the GPUs of a sum on one rank, and loads their programs. Returns the seconds of opening them.
+fn open(args: &RunArgs, builder: &Fmm) -> Result<f64, Error> {
     let start = Instant::now();
-    if args.backend != BackendName::Cpu && args.ranks == 1 {
-        args.devices
-            .as_deref()
-            .unwrap_or(&[0])
-            .iter()
-            .try_for_each(|&device| Cuda { device, ..Cuda::default() }.info().map(drop))?;
+    if args.backend == BackendName::Cpu || args.ranks > 1 {
+        return Ok(0.0);
     }
-    Ok(start.elapsed().as_secs_f64())
+    let devices = args.devices.as_deref().unwrap_or(&[0]);
+    devices.iter().try_for_each(|&device| Cuda { device, ..Cuda::default() }.info().map(drop))?;
+    let seconds = start.elapsed().as_secs_f64();
+    builder.open()?;
+    Ok(seconds)
 }
 
 /// Prints a report; an error if the tolerance is broken.

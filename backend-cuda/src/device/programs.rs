@@ -49,6 +49,14 @@ impl Device {
         self.fixed_together(&programs::OF_TREES)
     }
 
+    /// As [`load_programs_of_plans`](Device::load_programs_of_plans), of the programs that a plan by Laurent series needs.
+    ///
+    /// # Errors
+    /// Errors of the device and of the compiler.
+    pub fn load_programs_of_pyramids(&self) -> Result<(), Error> {
+        self.fixed_together(&programs::OF_PYRAMIDS)
+    }
+
     /// Loads `program`: from memory, else from the disk cache, else compiled.
     pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
         let info = &self.inner.info;

@@ -10,7 +10,6 @@ use crate::direct::{DeviceTargets, Direct, Pairs};
 use crate::equivalent::DeviceScalar;
 use crate::placed::PlanSeconds;
 use crate::points::CallerPoints;
-use crate::programs;
 use crate::solver::DeviceSums;
 use crate::strengths::StrengthSets;
 use adaptive2d::{ConnectOptions, PlaneKernel, Pyramid, PyramidOptions};
@@ -69,7 +68,7 @@ impl PlanePlaced {
         connection: &ConnectOptions,
     ) -> Result<PlanePlaced, Error> {
         let start = Instant::now();
-        device.fixed_together(&programs::OF_PYRAMIDS)?;
+        device.load_programs_of_pyramids()?;
         let pyramid = plane_build(device, sources, targets, options)?;
         let tree = start.elapsed().as_secs_f64();
         let start = Instant::now();

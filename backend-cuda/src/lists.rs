@@ -15,7 +15,7 @@ use fmm_traits::tree::{Edges, Lists};
 use fmm_traits::{Error, Messages};
 use fmm_tree::ListOptions;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Threads per block.
 const BLOCK: u32 = 128;
@@ -51,6 +51,45 @@ pub struct DeviceLists {
     pub l2p: DeviceEdges,
     /// U list.
     pub p2p: DeviceEdges,
+    /// What thresholds have decided; `None` of lists that are not by the U, V, W, X rules, or not of a whole tree.
+    decided: Option<Decided>,
+}
+
+/// Sizes of the leaves over which two thresholds have decided, those of W by their sources and those with an X list by
+/// their targets: of each the largest size below the threshold (0 if there is none) and the smallest other one.
+#[derive(Debug)]
+struct Decided {
+    there: Buffer<u32>,
+    /// A copy, once somebody has asked.
+    here: OnceLock<[u32; 4]>,
+}
+
+impl Decided {
+    /// Before any leaf.
+    fn new(device: &Device) -> Result<Self, Error> {
+        Ok(Decided { there: device.upload(&[0, u32::MAX, 0, u32::MAX], "thresholds")?, here: OnceLock::new() })
+    }
+
+    /// Whether other thresholds decide the same.
+    fn same_for(&self, device: &Device, options: &ListOptions) -> Result<bool, Error> {
+        let sizes = match self.here.get() {
+            Some(sizes) => sizes,
+            None => {
+                let sizes = device.download(&self.there, "thresholds")?;
+                self.here.get_or_init(|| std::array::from_fn(|k| sizes[k]))
+            }
+        };
+        let same = |(threshold, sizes): (u32, &[u32])| {
+            let [below, others] = [sizes[0], sizes[1]];
+            (below == 0 || below < threshold) && threshold <= others
+        };
+        Ok(thresholds(options).into_iter().zip(sizes.chunks(2)).all(same))
+    }
+}
+
+/// The thresholds as kernels take them.
+fn thresholds(options: &ListOptions) -> [u32; 2] {
+    [options.m2p_min_sources, options.p2l_min_targets].map(|x| x.min(u32::MAX as usize) as u32)
 }
 
 impl DeviceEdges {
@@ -96,7 +135,16 @@ impl DeviceLists {
             m2p: of(&lists.m2p)?,
             l2p: of(&lists.l2p)?,
             p2p: of(&lists.p2p)?,
+            decided: None,
         })
+    }
+    /// Lists of these edges, in the order of [`kinds`](Self::kinds).
+    pub(crate) fn of([p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p]: [DeviceEdges; 8], device: &Device) -> DeviceLists {
+        DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p, decided: None }
+    }
+    /// Whether lists with other thresholds are the same. False if that is not known.
+    pub fn hold_for(&self, options: &ListOptions) -> Result<bool, Error> {
+        self.decided.as_ref().map_or(Ok(false), |decided| decided.same_for(&self.device, options))
     }
     /// The edges of all kinds, in the order of [`Lists::kinds`].
     pub fn kinds(&self) -> [&DeviceEdges; 8] {
@@ -104,7 +152,8 @@ impl DeviceLists {
     }
     /// Bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        self.kinds().iter().map(|edges| edges.bytes()).sum()
+        let decided = self.decided.as_ref().map_or(0, |decided| decided.there.bytes());
+        self.kinds().iter().map(|edges| edges.bytes()).sum::<u64>() + decided
     }
     /// A copy on the host.
     pub fn download(&self) -> Result<Lists, Error> {
@@ -173,12 +222,15 @@ fn across(
     options: &ListOptions,
     far: impl FnOnce(&Finder, DeviceEdges) -> Result<DeviceEdges, Error>,
 ) -> Result<DeviceLists, Error> {
-    let (device, finder) = (&tree.device, Finder::new(tree, scope)?);
+    let finder = Finder::new(tree, scope)?;
     let (neighbours, lengths) = finder.families(tree)?;
-    let [v, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options)?;
+    let decided = Decided::new(&tree.device)?;
+    let [v, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options, &decided)?;
     let m2l = far(&finder, v)?;
     let [p2m, m2m, l2l, l2p] = finder.own([&m2l, &p2l, &m2p])?;
-    Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
+    let lists = DeviceLists::of([p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p], &tree.device);
+    // What one rank knows may differ from what others know.
+    Ok(DeviceLists { decided: Some(decided).filter(|_| matches!(scope, Scope::All)), ..lists })
 }
 
 /// The targets for which lists are made.
@@ -273,13 +325,13 @@ impl<'a> Finder<'a> {
         near: &Neighbours,
         [v, x]: [Buffer<u32>; 2],
         options: &ListOptions,
+        decided: &Decided,
     ) -> Result<[DeviceEdges; 4], Error> {
         let n = self.n;
         let [w, u, taken] = [self.counts()?, self.counts()?, self.counts()?];
-        let few = [options.m2p_min_sources, options.p2l_min_targets].map(|x| x.min(u32::MAX as usize) as u32);
-        let common: [Arg; 4] = [(&self.boxes).into(), (n as u32).into(), near.arg(), few.into()];
+        let common: [Arg; 4] = [(&self.boxes).into(), (n as u32).into(), near.arg(), thresholds(options).into()];
         let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
-        let lengths = with(&[(&x).into(), (&w).into(), (&u).into(), (&taken).into()]);
+        let lengths = with(&[(&x).into(), (&w).into(), (&u).into(), (&taken).into(), (&decided.there).into()]);
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
         unsafe { self.kernels.warps("rows_count", n, &lengths)? };
         self.filled(&[v, x, w, u], |[v, x, w, u]| {

@@ -86,8 +86,10 @@ struct Arranged {
 
 impl Arranged {
     /// Whether the lists are those for a key.
-    fn serves(&self, key: &ListKey) -> bool {
-        self.key.as_ref().is_none_or(|made| made == key)
+    fn serves(&self, key: &ListKey) -> Result<bool, Error> {
+        let (Some((policy, thresholds, radii)), (of, others, at)) = (&self.key, key) else { return Ok(true) };
+        let alike = policy == of && radii == at;
+        Ok(alike && (thresholds == others || self.lists.hold_for(others)?))
     }
 
     /// Lists that serve any settings.
@@ -279,10 +281,11 @@ impl Placed {
     /// The tree, and the lists for `settings`, made on the device unless those that are there will do.
     fn arrange(&mut self, settings: &Settings) -> Result<(&DeviceTree, &Arranged), Error> {
         let key = settings.key();
-        if !self.arranged.as_ref().is_some_and(|lists| lists.serves(&key)) {
+        let serves = |lists: &Option<Arranged>| lists.as_ref().map_or(Ok(false), |lists| lists.serves(&key));
+        if !serves(&self.arranged)? {
             std::mem::swap(&mut self.arranged, &mut self.former);
         }
-        if !self.arranged.as_ref().is_some_and(|lists| lists.serves(&key)) {
+        if !serves(&self.arranged)? {
             self.arranged = None;
             // Ranks make lists in joint calls. If one rank had dropped its former lists and another had not, only some would
             // make lists. So ranks keep none.

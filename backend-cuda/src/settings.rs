@@ -35,13 +35,14 @@ pub struct Settings {
     pub cache: Option<PathBuf>,
 }
 
-/// The settings that lists depend on: policy, thresholds, and the radii of M2P.
+/// The settings that lists depend on: policy, thresholds, and of a treecode the radii of M2P.
 pub(crate) type ListKey = (Policy, ListOptions, [f64; 2]);
 
 impl Settings {
     /// The settings that the lists depend on.
     pub(crate) fn key(&self) -> ListKey {
-        (self.policy, self.lists, self.m2p_radii())
+        let treecode = matches!(self.policy, Policy::Treecode { .. });
+        (self.policy, self.lists, if treecode { self.m2p_radii() } else { [0.0; 2] })
     }
 
     /// The sphere and the cube of [`Acceptance`], outside which a multipole is valid.

@@ -240,7 +240,7 @@ pub(crate) fn share(
     let first = with.targets.is_none().then_some(0);
     let mine = Some(Mine { targets, sources, boxes, points });
     tree.shared = Some(DeviceShared { host: None, first, share: mine, sources: all_sources, ranks: Some(ranks) });
-    Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
+    Ok((tree, DeviceLists::of([p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p], &device), share))
 }
 
 /// Cuts a tree into shares.

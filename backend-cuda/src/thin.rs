@@ -49,7 +49,7 @@ impl Cut<'_> {
                 (&l.p2p, &t, &s),
             ],
         )?;
-        let lists = DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p };
+        let lists = DeviceLists::of([p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p], device);
         let mean_leaf = sources.len().max(targets.len()) as f64 / tree.leaves().max(1) as f64;
         Placed::fixed(small, lists, mean_leaf, start)
     }

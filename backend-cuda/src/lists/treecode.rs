@@ -59,5 +59,5 @@ pub(crate) fn treecode_of(
         unsafe { device.launch(&functions, "treecode_fill", grid, WARP_THREADS, &rows) }
     })?;
     let [p2m, m2m, l2l, l2p] = finder.own([&m2l, &p2l, &m2p])?;
-    Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
+    Ok(DeviceLists::of([p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p], device))
 }

@@ -28,7 +28,15 @@ fn same(device: &Device, s: &[f64], t: Option<&[f64]>, o: &BuildOptions, l: &Lis
         TreeOptions { ncrit: o.ncrit.unwrap(), min_side: o.min_side, root: Root::Given(tree.corner, tree.side) };
     let there = build(device, s, t, &given);
     equal_trees(&there.download().unwrap(), &tree, what);
-    equal_lists(&uvwx(&there, l).unwrap().download().unwrap(), &lists, what);
+    let lists_there = uvwx(&there, l).unwrap();
+    equal_lists(&lists_there.download().unwrap(), &lists, what);
+    // Lists know for which other thresholds they are the same.
+    let near = |x: usize| [x, x + 1, x.saturating_sub(1), 2 * x + 1];
+    for (m2p_min_sources, p2l_min_targets) in near(l.m2p_min_sources).into_iter().zip(near(l.p2l_min_targets)) {
+        let other = ListOptions { m2p_min_sources, p2l_min_targets };
+        let equal = fmm_tree::uvwx(&tree, &other).unwrap() == lists;
+        assert_eq!(lists_there.hold_for(&other).unwrap(), equal, "{what}: {l:?} and {other:?}");
+    }
     tree.levels()
 }
 

@@ -45,7 +45,7 @@ impl Device {
             return Ok(kept);
         }
         let direct = |s, q: &StrengthSets, t| self.sums_at(s, q, t);
-        let there = OnDevice { cut: site.placed.cut(settings)?, direct: &direct };
+        let there = OnDevice { cut: site.placed.cut(settings)?, direct: &direct, corners: &site.corners };
         let trial = trial_of(&self.request, &self.choice, &there, self.near_errs())?;
         Ok(site.keep(settings.policy, edges, trial))
     }

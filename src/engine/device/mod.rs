@@ -348,7 +348,7 @@ impl Engine for Device {
         let edges = mesh_of(&site.placed.sizes(&settings)?, site.placed.report()).edges.of_points();
         let kept = site.trial(settings.policy, edges);
         let direct = |s, q: &StrengthSets, t| self.sums_at(s, q, t);
-        let there = OnDevice { cut: site.placed.cut(&settings)?, direct: &direct };
+        let there = OnDevice { cut: site.placed.cut(&settings)?, direct: &direct, corners: &site.corners };
         let (small, fresh) = self.sums_of_sample(order, &ground, &there, kept.as_deref())?;
         let trial = match (kept, fresh) {
             (_, Some(fresh)) => site.keep(settings.policy, edges, fresh),
@@ -386,7 +386,7 @@ impl Engine for Device {
         let one = made.as_ref().or(measured.map(|(_, solver)| solver)).filter(|_| nodes == 1);
         let direct = |s, q: &StrengthSets, t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
-        let there = OnDevice { cut, direct: &direct };
+        let there = OnDevice { cut, direct: &direct, corners: &site.corners };
         let asked = (&self.request, &self.choice);
         errors_of_attributes(asked, &trial, &there, nodes, one.map(|solver| &**solver as &dyn Solver))
     }

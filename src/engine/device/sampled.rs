@@ -2,12 +2,13 @@
 
 use crate::probe::corners::Weights;
 use crate::probe::draw::Span;
-use crate::probe::sampled::{Direct, End, Kinds, Request, Row, Sampled};
+use crate::probe::sampled::{Direct, End, HALF_CORNER_POWER, Kinds, Request, Row, Sampled};
 use crate::probe::sources::{Chances, Sources};
 use backend_cuda::{CallerPoints, Class, Cut, LeafFields, NearAndClose, Numbers, PointWeights, Shares, StrengthSets};
 use fmm_traits::Error;
 use fmm_tree::{DISTANCES, Leaf};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// A function that computes direct sums in f64 on the device of a [`Cut`].
 pub(crate) type SumsOnDevice<'a> =
@@ -17,6 +18,8 @@ pub(crate) type SumsOnDevice<'a> =
 pub(crate) struct OnDevice<'a> {
     pub cut: Cut<'a>,
     pub direct: SumsOnDevice<'a>,
+    /// The mean over the targets of the power of ρ by which they are weighted, once a draw has computed it.
+    pub corners: &'a OnceLock<f64>,
 }
 
 /// The weights of points as the device knows them.
@@ -90,6 +93,9 @@ impl Sampled for OnDevice<'_> {
 
     fn corner_sums(&self, of: End, half_power: u32) -> Result<(Numbers, Option<f64>), Error> {
         let (sums, all) = self.cut.corner_sums(of == End::Sources, half_power)?;
+        if of == End::Targets && half_power == HALF_CORNER_POWER {
+            self.corners.get_or_init(|| all / self.count(of).max(1) as f64);
+        }
         Ok((sums, Some(all).filter(|all| *all > 0.0 && all.is_finite())))
     }
 

@@ -78,7 +78,7 @@ impl PlaneOnDevice {
         let device = self.cuda.open(self.request.cache.as_ref())?;
         let (kernel, derivatives) = (self.pairs.kernel, self.derivatives());
         let direct = |s, q: &StrengthSets, t| plane_sums(&device, kernel, derivatives, (s, t), q);
-        let site = OnDevice { cut: there.cut()?, direct: &direct };
+        let site = OnDevice { cut: there.cut()?, direct: &direct, corners: &OnceLock::new() };
         let trial = trial_of(&self.request, &self.choice, &site, self.request.precision == Precision::F32)?;
         let kept = [&trial.drawn.sample.of_errors.positions[..], &trial.drawn.sample.targets];
         let thin = site.cut.thin_pyramid(&there.boxes()?, kept)?;

@@ -252,18 +252,18 @@ mod tests {
         assert_eq!(near_leaves(0.5, 3, 1.0), 1.0);
     }
 
-    /// M2L of 2²⁴ points, measured on one NVIDIA H200 (`runs/2026-11-28-h200/stages.txt`): method, precision and order; boxes, leaves
-    /// and edges; milliseconds. The three rows of a method are a cube, an ellipsoid and Plummer's sphere.
+    /// M2L of 2²⁴ points, measured on one NVIDIA H200 (`runs/2026-11-28-h200/stages.txt`, of harmonics
+    /// `stages-with-sorted-families.txt`): method, precision and order; boxes, leaves and edges; milliseconds. The three rows of a method are a cube, an ellipsoid and Plummer's sphere.
     const MEASURED_M2L: [(Method, Precision, usize, [usize; 3], f64); 15] = [
-        (SphericalHarmonics, F32, 6, [585_169, 512_007, 103_852_834], 8.05),
-        (SphericalHarmonics, F32, 6, [872_573, 690_058, 30_524_078], 7.12),
-        (SphericalHarmonics, F32, 6, [1_058_431, 926_120, 180_897_632], 14.35),
-        (SphericalHarmonics, F32, 9, [299_594, 262_144, 52_337_880], 9.97),
-        (SphericalHarmonics, F32, 9, [534_175, 424_008, 18_803_320], 11.17),
-        (SphericalHarmonics, F32, 9, [647_178, 566_280, 111_209_232], 21.29),
-        (SphericalHarmonics, F64, 16, [111_483, 97_336, 18_820_384], 71.39),
-        (SphericalHarmonics, F64, 16, [238_092, 190_172, 8_332_398], 78.07),
-        (SphericalHarmonics, F64, 16, [271_708, 237_741, 46_181_254], 185.88),
+        (SphericalHarmonics, F32, 6, [585_169, 512_007, 103_852_834], 8.06),
+        (SphericalHarmonics, F32, 6, [872_573, 690_058, 30_524_078], 5.53),
+        (SphericalHarmonics, F32, 6, [1_058_431, 926_120, 180_897_632], 14.34),
+        (SphericalHarmonics, F32, 9, [299_594, 262_144, 52_337_880], 9.91),
+        (SphericalHarmonics, F32, 9, [534_175, 424_008, 18_803_320], 8.96),
+        (SphericalHarmonics, F32, 9, [647_178, 566_280, 111_209_232], 21.33),
+        (SphericalHarmonics, F64, 16, [111_483, 97_336, 18_820_384], 70.08),
+        (SphericalHarmonics, F64, 16, [238_092, 190_172, 8_332_398], 60.10),
+        (SphericalHarmonics, F64, 16, [271_708, 237_741, 46_181_254], 182.56),
         (EquivalentDensities, F32, 6, [299_594, 262_144, 52_337_880], 10.73),
         (EquivalentDensities, F32, 6, [468_303, 372_411, 16_506_006], 22.29),
         (EquivalentDensities, F32, 6, [564_385, 493_836, 96_985_282], 20.38),

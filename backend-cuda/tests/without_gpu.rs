@@ -116,8 +116,8 @@ fn the_transforms_of_every_order_compile_for_sm_90() {
     let in_plane = [3, 6, 11, 16].into_iter().flat_map(|p| [Lattice::surface(p), Lattice::volume(p)]);
     let lattices = in_space.chain(in_plane.map(Lattice::in_plane));
     let programs = lattices.flat_map(|of| [(of, dft_program::<f32>(of)), (of, dft_program::<f64>(of))]);
-    // One in three: both precisions in turn, and the largest volume in f64.
-    for (_, (lattice, program)) in programs.enumerate().filter(|(k, _)| in_turn(k + 1, 3)) {
+    // One in five: both precisions in turn, and the largest volume in f64.
+    for (_, (lattice, program)) in programs.enumerate().filter(|(k, _)| in_turn(k + 3, 5)) {
         let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
         // A few numbers are spilled outside the sums.
         let most = if lattice == Lattice::volume(12) { 256 } else { 96 };
@@ -163,8 +163,8 @@ fn stages_of_the_plane_compile_for_sm_90() {
     }
     programs.add(plane_series_program::<f64>(Harmonic2d.into(), 0, 20));
     programs.add(plane_series_program::<f64>(Laplace2dMixed.into(), 1, 1));
-    // Programs in f32 come before those in f64. A step of seven has no divisor in common with the twelve of each.
-    programs.one_in(7, |name, program| {
+    // Programs in f32 come before those in f64. A step of eleven has no divisor in common with the twelve of each.
+    programs.one_in(11, |name, program| {
         let log = for_sm_90(program).unwrap().log;
         // A number or two is spilled outside the loops.
         assert!(spilled(&log) <= 8, "{name} spills registers:\n{log}");
@@ -231,8 +231,8 @@ fn every_stage_of_every_kernel_compiles_for_sm_90() {
     programs.family(&StokesPressure { mu: 1.0 });
     programs.family(&Stresslet { mu: 1.0 });
     assert!(programs.0.len() >= 2 * 3 * 7 * 3, "{:?}", programs.0.keys());
-    // A kernel has three numbers of values in two precisions. A step of seven takes all six in turn.
-    programs.one_in(7, compile_without_spilling);
+    // A kernel has three numbers of values in two precisions. A step of eleven takes all six in turn.
+    programs.one_in(11, compile_without_spilling);
 }
 
 /// Compiles a program and checks that few registers spill.

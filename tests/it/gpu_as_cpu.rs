@@ -18,12 +18,13 @@ fn samples_are_those_of_the_cpu() {
         request.precision(precision).tolerance(tolerance)
     };
     let few = CloudKind::Uniform.points(1200, 5);
-    let (none, others) = (&[][..], CloudKind::Plummer.points(5000, 4));
+    let (none, others) = (&[][..], CloudKind::Plummer.points(3000, 4));
+    // The sample has all sources of few points, and a part of many.
     let cases = [
-        ("more kinds than strata", laplace(Precision::F64, 1e-4), CloudKind::TwoClusters.points(40_000, 1), none),
-        ("separate targets", laplace(Precision::F64, 1e-4), CloudKind::Ellipsoid.points(40_000, 2), &others[..]),
-        ("near pairs that err", laplace(Precision::F32, 1e-3), CloudKind::Plummer.points(40_000, 3), none),
-        ("all targets", laplace(Precision::F64, 1e-4), few, none),
+        ("more kinds than strata", laplace(Precision::F64, 1e-3), CloudKind::Plummer.points(12_000, 1), none),
+        ("separate targets", laplace(Precision::F64, 1e-3), CloudKind::Ellipsoid.points(40_000, 2), &others[..]),
+        ("near pairs that err", laplace(Precision::F32, 1e-2), CloudKind::Plummer.points(40_000, 3), none),
+        ("all targets", laplace(Precision::F64, 1e-3), few, none),
     ];
     for (what, request, sources, targets) in cases {
         let targets = if targets.is_empty() { Targets::Sources } else { Targets::Points(targets) };
@@ -32,6 +33,10 @@ fn samples_are_those_of_the_cpu() {
         assert_eq!(here.orders, there.orders, "{what}");
         assert_eq!(here.strata, there.strata, "{what}");
         assert_eq!((here.targets, here.sources), (there.targets, there.sources), "{what}");
+        let n = sources.len() / 3;
+        assert_eq!(here.sources < n, n > 20_000, "{what}: {} of {n} sources", here.sources);
+        let rare = here.strata.iter().any(|stratum| stratum.name == "rare kinds");
+        assert_eq!(rare, what != "all targets", "{what}: {:?}", here.strata);
         let close = if what == "near pairs that err" { 0.1 } else { 1e-6 };
         for (here, there) in here.outputs.iter().zip(&there.outputs) {
             let (here, there) = (here.error, there.error);

@@ -385,9 +385,9 @@ impl Fmm {
         self
     }
     /// Opens the GPUs of the backend, and loads the programs that every plan of this request needs there: from the folder of
-    /// [`operator_cache`](Fmm::operator_cache), or compiled, which takes seconds. On a CPU there is nothing to do. A plan
-    /// does what is missing. But a process that calls this beside other work, such as reading its points, has its first
-    /// plan some milliseconds sooner.
+    /// [`operator_cache`](Fmm::operator_cache), or compiled, which takes seconds. On a CPU there is nothing to do. A call
+    /// is optional, because a plan loads what is not loaded. Called beside other work, such as reading the points, it saves
+    /// the first plan some milliseconds.
     ///
     /// # Errors
     /// [`Error::NoDevice`], and errors of the device and of its compiler.

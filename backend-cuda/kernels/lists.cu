@@ -192,9 +192,9 @@ __device__ __forceinline__ bool all_near(const Boxes& t, u32 b, const Few& few) 
   return is_leaf(t, b) && targets_in(t, b) < few.targets;
 }
 
-// Enters the size of a leaf over which a threshold decides: into sizes[0], the largest below it, or into sizes[1], the
-// smallest of the others.
-__device__ __forceinline__ void decide(volatile u32* sizes, u32 size, u32 threshold) {
+// Enters the size of a leaf, which is its number of sources or targets. sizes[0] is the largest size below the threshold,
+// sizes[1] the smallest of the other sizes.
+__device__ __forceinline__ void enter(volatile u32* sizes, u32 size, u32 threshold) {
   if (size < threshold) {
     if (size > sizes[0]) atomicMax((u32*)sizes, size);
   } else if (size < sizes[1]) {
@@ -203,7 +203,7 @@ __device__ __forceinline__ void decide(volatile u32* sizes, u32 size, u32 thresh
 }
 
 // Lengths of the W and U rows of all boxes. taken: number of boxes that move from X to U. sizes: two numbers for each
-// threshold, see `decide`.
+// threshold, see `enter`.
 extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Neighbours near, Few few, u32* x,
                                       u32* w, u32* u, u32* taken, u32* sizes) {
   const Boxes t = *boxes;
@@ -213,7 +213,7 @@ extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Neighbours 
   const bool active = targets_in(t, b) > 0 && is_leaf(t, b);
   if (active && lane_id() < colleagues_of(near, b))
     descend(t, b, colleague(near, b, lane_id()), ~0u, [&](u32 s, u32, bool adjacent) {
-      if (!adjacent && is_leaf(t, s)) decide(sizes, sources_in(t, s), few.sources);
+      if (!adjacent && is_leaf(t, s)) enter(sizes, sources_in(t, s), few.sources);
       if (adjacent || to_near(t, s, few))
         ++to_u;
       else
@@ -223,7 +223,7 @@ extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Neighbours 
   to_u = warp_inclusive(to_u);
   if (lane_id() != 31) return;
   if (active) to_u += coarse_of(near, b);
-  if (active && x[b] > 0) decide(sizes + 2, targets_in(t, b), few.targets);
+  if (active && x[b] > 0) enter(sizes + 2, targets_in(t, b), few.targets);
   const u32 moved = active && all_near(t, b, few) ? x[b] : 0;
   if (moved > 0) x[b] = 0;
   taken[b] = moved;

@@ -51,32 +51,34 @@ pub struct DeviceLists {
     pub l2p: DeviceEdges,
     /// U list.
     pub p2p: DeviceEdges,
-    /// What thresholds have decided; `None` of lists that are not by the U, V, W, X rules, or not of a whole tree.
+    /// The thresholds that give these lists. `None` if they are not known: of copies, of treecodes, and of a part of a tree.
     decided: Option<Decided>,
 }
 
-/// Sizes of the leaves over which two thresholds have decided, those of W by their sources and those with an X list by
-/// their targets: of each the largest size below the threshold (0 if there is none) and the smallest other one.
+/// For each of two thresholds the sizes of the leaves next to it: the largest size below the threshold (0 if there is none), and
+/// the smallest other size. All thresholds above the first and up to the second size give the same lists. The first threshold
+/// is compared with the sources of leaves in W lists, the second with the targets of leaves that have an X list.
 #[derive(Debug)]
 struct Decided {
-    there: Buffer<u32>,
-    /// A copy, once somebody has asked.
-    here: OnceLock<[u32; 4]>,
+    on_device: Buffer<u32>,
+    /// A copy, made when it is first needed.
+    on_host: OnceLock<[u32; 4]>,
 }
 
 impl Decided {
-    /// Before any leaf.
+    /// The sizes before any leaf is entered.
     fn new(device: &Device) -> Result<Self, Error> {
-        Ok(Decided { there: device.upload(&[0, u32::MAX, 0, u32::MAX], "thresholds")?, here: OnceLock::new() })
+        let on_device = device.upload(&[0, u32::MAX, 0, u32::MAX], "thresholds")?;
+        Ok(Decided { on_device, on_host: OnceLock::new() })
     }
 
-    /// Whether other thresholds decide the same.
+    /// Whether the thresholds of `options` give the same lists.
     fn same_for(&self, device: &Device, options: &ListOptions) -> Result<bool, Error> {
-        let sizes = match self.here.get() {
+        let sizes = match self.on_host.get() {
             Some(sizes) => sizes,
             None => {
-                let sizes = device.download(&self.there, "thresholds")?;
-                self.here.get_or_init(|| std::array::from_fn(|k| sizes[k]))
+                let sizes = device.download(&self.on_device, "thresholds")?;
+                self.on_host.get_or_init(|| std::array::from_fn(|k| sizes[k]))
             }
         };
         let same = |(threshold, sizes): (u32, &[u32])| {
@@ -152,7 +154,7 @@ impl DeviceLists {
     }
     /// Bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        let decided = self.decided.as_ref().map_or(0, |decided| decided.there.bytes());
+        let decided = self.decided.as_ref().map_or(0, |decided| decided.on_device.bytes());
         self.kinds().iter().map(|edges| edges.bytes()).sum::<u64>() + decided
     }
     /// A copy on the host.
@@ -229,7 +231,7 @@ fn across(
     let m2l = far(&finder, v)?;
     let [p2m, m2m, l2l, l2p] = finder.own([&m2l, &p2l, &m2p])?;
     let lists = DeviceLists::of([p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p], &tree.device);
-    // What one rank knows may differ from what others know.
+    // A rank enters the leaves of its part only. Ranks with different sizes would not agree on whether lists serve again.
     Ok(DeviceLists { decided: Some(decided).filter(|_| matches!(scope, Scope::All)), ..lists })
 }
 
@@ -331,7 +333,7 @@ impl<'a> Finder<'a> {
         let [w, u, taken] = [self.counts()?, self.counts()?, self.counts()?];
         let common: [Arg; 4] = [(&self.boxes).into(), (n as u32).into(), near.arg(), thresholds(options).into()];
         let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
-        let lengths = with(&[(&x).into(), (&w).into(), (&u).into(), (&taken).into(), (&decided.there).into()]);
+        let lengths = with(&[(&x).into(), (&w).into(), (&u).into(), (&taken).into(), (&decided.on_device).into()]);
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
         unsafe { self.kernels.warps("rows_count", n, &lengths)? };
         self.filled(&[v, x, w, u], |[v, x, w, u]| {

@@ -163,7 +163,7 @@ fn stages_of_the_plane_compile_for_sm_90() {
     }
     programs.add(plane_series_program::<f64>(Harmonic2d.into(), 0, 20));
     programs.add(plane_series_program::<f64>(Laplace2dMixed.into(), 1, 1));
-    // Programs in f32 come before those in f64. A step of eleven has no divisor in common with the twelve of each.
+    // The twelve P2P programs in f32 come before the twelve in f64. A step of eleven takes some of each.
     programs.one_in(11, |name, program| {
         let log = for_sm_90(program).unwrap().log;
         // A number or two is spilled outside the loops.
@@ -231,7 +231,7 @@ fn every_stage_of_every_kernel_compiles_for_sm_90() {
     programs.family(&StokesPressure { mu: 1.0 });
     programs.family(&Stresslet { mu: 1.0 });
     assert!(programs.0.len() >= 2 * 3 * 7 * 3, "{:?}", programs.0.keys());
-    // A kernel has three numbers of values in two precisions. A step of eleven takes all six in turn.
+    // A stage of a kernel has six programs: three numbers of values in two precisions. A step of eleven takes all six in turn.
     programs.one_in(11, compile_without_spilling);
 }
 

@@ -204,7 +204,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     printed(args, report)
 }
 
-/// Opens the GPUs of a sum on one rank, and loads their programs. Returns the seconds of opening them.
+/// Opens the GPUs of a sum on one rank, and loads their programs. Returns the seconds of opening the GPUs alone.
 fn open(args: &RunArgs, builder: &Fmm) -> Result<f64, Error> {
     let start = Instant::now();
     if args.backend == BackendName::Cpu || args.ranks > 1 {

@@ -156,8 +156,8 @@ pub(super) const IN_DIRECT_SUMS: Operations = Operations {
 /// On a GPU, the share of M2L by harmonics in a full cube that grows with the number of boxes; the rest grows with the number of
 /// edges. A tile of boxes is translated along one operator after the other, also for boxes that have no edge along that operator.
 /// Example: with 2²⁴ points a box has 175 edges in a cube and 35 on an ellipsoid, but the boxes of a tile together use most
-/// operators there, too. Fitted to these two clouds at orders 6, 9 and 16, which ask for 0.32, 0.37 and 0.24
-/// (`runs/2026-11-28-h200/stages-with-sorted-families.txt`).
+/// operators there, too. Fits to these two clouds at orders 6, 9 and 16 give 0.32, 0.37 and 0.24
+/// (`runs/2026-11-28-h200/stages-with-sorted-families.txt`). This is about their mean.
 pub(super) const IDLE_IN_TILES: f64 = 0.3;
 /// As [`IDLE_IN_TILES`], for lattices. Their spectra are multiplied for whole families (the 2ᵈ children of a box). A child that
 /// is not there is a spectrum of zeros, which takes as long.

@@ -252,8 +252,9 @@ mod tests {
         assert_eq!(near_leaves(0.5, 3, 1.0), 1.0);
     }
 
-    /// M2L of 2²⁴ points, measured on one NVIDIA H200 (`runs/2026-11-28-h200/stages.txt`, of harmonics
-    /// `stages-with-sorted-families.txt`): method, precision and order; boxes, leaves and edges; milliseconds. The three rows of a method are a cube, an ellipsoid and Plummer's sphere.
+    /// M2L of 2²⁴ points on one NVIDIA H200: method, precision and order; boxes, leaves and edges; milliseconds. Three rows with the
+    /// same method and order are a cube, an ellipsoid and Plummer's sphere. Rows of harmonics are from
+    /// `runs/2026-11-28-h200/stages-with-sorted-families.txt`, the others from `stages.txt` in the same folder.
     const MEASURED_M2L: [(Method, Precision, usize, [usize; 3], f64); 15] = [
         (SphericalHarmonics, F32, 6, [585_169, 512_007, 103_852_834], 8.06),
         (SphericalHarmonics, F32, 6, [872_573, 690_058, 30_524_078], 5.53),

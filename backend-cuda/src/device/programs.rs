@@ -49,7 +49,8 @@ impl Device {
         self.fixed_together(&programs::OF_TREES)
     }
 
-    /// As [`load_programs_of_plans`](Device::load_programs_of_plans), of the programs that a plan by Laurent series needs.
+    /// As [`load_programs_of_plans`](Device::load_programs_of_plans), for plans by Laurent series, whose trees are pyramids of the
+    /// plane.
     ///
     /// # Errors
     /// Errors of the device and of the compiler.

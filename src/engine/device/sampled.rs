@@ -18,7 +18,7 @@ pub(crate) type SumsOnDevice<'a> =
 pub(crate) struct OnDevice<'a> {
     pub cut: Cut<'a>,
     pub direct: SumsOnDevice<'a>,
-    /// The mean over the targets of the power of ρ by which they are weighted, once a draw has computed it.
+    /// [`Mesh::corners`](crate::mesh::Mesh::corners) of these points. The first draw of targets sets it.
     pub corners: &'a OnceLock<f64>,
 }
 

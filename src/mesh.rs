@@ -1,7 +1,7 @@
 //! Counts of boxes and edges, and seconds of planning: plain data.
 
 use crate::probe::on_host::corner_sums;
-use crate::probe::sampled::{End, HALF_CORNER_POWER};
+use crate::probe::sampled::End;
 use fmm_dist::World;
 use fmm_traits::{Error, Hierarchy, Lists, Tree};
 use serde::Serialize;
@@ -161,5 +161,5 @@ impl Mesh {
 
 /// [`Mesh::corners`] of a tree in the memory of the host.
 fn corner_mean(tree: &impl Hierarchy) -> f64 {
-    corner_sums(tree, End::Targets, HALF_CORNER_POWER).iter().sum::<f64>() / tree.targets_of(0).len().max(1) as f64
+    corner_sums(tree, End::Targets).iter().sum::<f64>() / tree.targets_of(0).len().max(1) as f64
 }

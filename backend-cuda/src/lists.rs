@@ -126,19 +126,8 @@ impl DeviceEdges {
 impl DeviceLists {
     /// Copies lists from the host to the device.
     pub fn upload(device: &Device, lists: &Lists) -> Result<DeviceLists, Error> {
-        let of = |edges: &Edges| DeviceEdges::upload(device, edges);
-        Ok(DeviceLists {
-            device: device.clone(),
-            p2m: of(&lists.p2m)?,
-            m2m: of(&lists.m2m)?,
-            m2l: of(&lists.m2l)?,
-            p2l: of(&lists.p2l)?,
-            l2l: of(&lists.l2l)?,
-            m2p: of(&lists.m2p)?,
-            l2p: of(&lists.l2p)?,
-            p2p: of(&lists.p2p)?,
-            decided: None,
-        })
+        let kinds = lists.kinds();
+        Ok(DeviceLists::of(each(|k| DeviceEdges::upload(device, kinds[k].1))?, device))
     }
     /// Lists of these edges, in the order of [`kinds`](Self::kinds).
     pub(crate) fn of([p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p]: [DeviceEdges; 8], device: &Device) -> DeviceLists {

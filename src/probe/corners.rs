@@ -22,7 +22,7 @@ pub(crate) struct Weights<N> {
 impl<N> Weights<N> {
     /// The weights of the sources or targets, of which there are `count` on all ranks.
     pub fn new(site: &impl Sampled<Numbers = N>, end: End, count: usize) -> Result<Self, Error> {
-        let (sums, all) = site.corner_sums(end, HALF_CORNER_POWER)?;
+        let (sums, all) = site.corner_sums(end)?;
         Ok(Weights { end, sums, mean: all.map(|all| all / count as f64).filter(|mean| mean.is_normal()) })
     }
 

@@ -4,7 +4,7 @@ use super::classes::{BOXES_OF_A_TASK, Classes, sums};
 use super::corners::Weights;
 use super::draw::{Span, exact_sum, totals, units};
 use super::kind::{Kind, Thresholds};
-use super::sampled::{ALONE, End, Kinds, Request, Row, Sampled, corner_square};
+use super::sampled::{ALONE, End, HALF_CORNER_POWER, Kinds, Request, Row, Sampled, corner_square};
 use super::sources::Chances;
 use crate::variant::Truncation;
 use fmm_dist::{Placed, World};
@@ -158,8 +158,8 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
         self.tree.cube(0, 0).side
     }
 
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<(Vec<f64>, Option<f64>), Error> {
-        let sums = corner_sums(self.tree, of, half_power);
+    fn corner_sums(&self, of: End) -> Result<(Vec<f64>, Option<f64>), Error> {
+        let sums = corner_sums(self.tree, of);
         let all = exact_sum(self.world(), sums.len(), |b| sums[b])?;
         Ok((sums, all))
     }
@@ -265,11 +265,11 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
 }
 
 /// The sums of [`Sampled::corner_sums`] of a tree in the memory of the host.
-pub(crate) fn corner_sums<H: Hierarchy>(tree: &H, of: End, half_power: u32) -> Vec<f64> {
+pub(crate) fn corner_sums<H: Hierarchy>(tree: &H, of: End) -> Vec<f64> {
     let of_box = |(b, level): (usize, usize)| {
         let cube = tree.cube(b, level);
         let points = if tree.is_leaf(b) { of.range(tree, b) } else { 0..0 };
-        points.map(|at| corner_square(of.point(tree, at), &cube).powi(half_power as i32)).sum()
+        points.map(|at| corner_square(of.point(tree, at), &cube).powi(HALF_CORNER_POWER as i32)).sum()
     };
     let levels = 0..tree.levels();
     let boxes: Vec<(usize, usize)> = levels.flat_map(|l| tree.level(l).map(move |b| (b, l))).collect();

@@ -100,10 +100,10 @@ pub(crate) trait Sampled: Sync {
     fn same_points(&self) -> bool;
     /// The side of the root.
     fn root_side(&self) -> f64;
-    /// For each leaf the sum over its sources or targets of ρ^(2·`half_power`), where ρ is the distance from the centre
+    /// For each leaf the sum over its sources or targets of ρ^(2·[`HALF_CORNER_POWER`]), where ρ is the distance from the centre
     /// of the leaf in sides of the leaf; 0 for other boxes. And the sum over all leaves of all ranks; `None` if it is 0 or
     /// not finite.
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<(Self::Numbers, Option<f64>), Error>;
+    fn corner_sums(&self, of: End) -> Result<(Self::Numbers, Option<f64>), Error>;
     /// A factor for the weights of the targets of each box b: ½ + Σₖ sₖ(b) / (2 K mean(sₖ)). The sₖ are the K arrays of
     /// [`fmm_tree::far_squares`] for these weights of edges, and the means are over the targets of all ranks. So the mean of the
     /// factor is 1. An array whose mean is no normal number (0, infinite) is left out; `None` if that leaves none.

@@ -44,7 +44,7 @@ pub fn holds_on(
         let n = x.len() / 3;
         // The smallest tolerance is the first case.
         let cases = tolerances.iter().rev().enumerate();
-        for (_, &tolerance) in cases.filter(|(t, _)| in_turn(tolerances.len() * k + t, 11)) {
+        for (_, &tolerance) in cases.filter(|(t, _)| in_turn(tolerances.len() * k + t, 7)) {
             let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, Targets::Sources).unwrap();
             let far = far_share(&plan.describe());
             assert!(

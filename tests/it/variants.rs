@@ -26,7 +26,7 @@ fn holds_with_leaves(builder: Fmm, tolerances: &[f64], ncrit: usize, far: f64) {
         let x = kind.points(2500, 100 + k as u64);
         let n = x.len() / 3;
         let cases = tolerances.iter().rev().enumerate();
-        for (_, &tolerance) in cases.filter(|(t, _)| in_turn(tolerances.len() * k + t, 11)) {
+        for (_, &tolerance) in cases.filter(|(t, _)| in_turn(tolerances.len() * k + t, 7)) {
             let plan = builder.clone().tolerance(tolerance).ncrit(ncrit).plan(&x, Targets::Sources).unwrap();
             let share = far_share(&plan.describe());
             assert!(kind != CloudKind::Uniform || share >= far, "{tolerance:e}: {share} of the pairs are far");

@@ -31,9 +31,10 @@ fn same(device: &Device, s: &[f64], t: Option<&[f64]>, o: &BuildOptions, l: &Lis
     let lists_there = uvwx(&there, l).unwrap();
     equal_lists(&lists_there.download().unwrap(), &lists, what);
     // Lists know for which other thresholds they are the same.
-    let near = |x: usize| [x, x + 1, x.saturating_sub(1), 2 * x + 1];
-    for (m2p_min_sources, p2l_min_targets) in near(l.m2p_min_sources).into_iter().zip(near(l.p2l_min_targets)) {
-        let other = ListOptions { m2p_min_sources, p2l_min_targets };
+    let near = |x: usize| [0, x.saturating_sub(1), x + 1, 2 * x + 1, usize::MAX];
+    let of_w = near(l.m2p_min_sources).map(|m2p_min_sources| ListOptions { m2p_min_sources, ..*l });
+    let of_x = near(l.p2l_min_targets).map(|p2l_min_targets| ListOptions { p2l_min_targets, ..*l });
+    for other in of_w.into_iter().chain(of_x).chain([*l]) {
         let equal = fmm_tree::uvwx(&tree, &other).unwrap() == lists;
         assert_eq!(lists_there.hold_for(&other).unwrap(), equal, "{what}: {l:?} and {other:?}");
     }

@@ -91,9 +91,9 @@ impl Sampled for OnDevice<'_> {
         self.cut.root_side()
     }
 
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<(Numbers, Option<f64>), Error> {
-        let (sums, all) = self.cut.corner_sums(of == End::Sources, half_power)?;
-        if of == End::Targets && half_power == HALF_CORNER_POWER {
+    fn corner_sums(&self, of: End) -> Result<(Numbers, Option<f64>), Error> {
+        let (sums, all) = self.cut.corner_sums(of == End::Sources, HALF_CORNER_POWER)?;
+        if of == End::Targets {
             self.corners.get_or_init(|| all / self.count(of).max(1) as f64);
         }
         Ok((sums, Some(all).filter(|all| *all > 0.0 && all.is_finite())))

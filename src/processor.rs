@@ -219,9 +219,13 @@ impl Processor for Cuda {
     fn load(&self, request: &Fmm) -> Result<(), Error> {
         let device = self.open(request.cache.as_ref())?;
         match request.family.place() {
-            _ if request.method == Method::Direct => Ok(()),
-            Place::Space => device.load_programs_of_plans(),
             Place::Plane(_) => device.load_programs_of_pyramids(),
+            Place::Space if request.method == Method::Direct => Ok(()),
+            Place::Space => {
+                device.load_programs_of_plans()?;
+                let shares = request.world.is_some() || request.backend.several().len() > 1;
+                if shares { device.load_programs_of_shares() } else { Ok(()) }
+            }
         }
     }
     fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
@@ -314,7 +318,9 @@ impl Processor for Hybrid {
         self.cuda.number()
     }
     fn load(&self, request: &Fmm) -> Result<(), Error> {
-        self.cuda.open(request.cache.as_ref()).map(drop)
+        // Direct sums run on the cores.
+        let near = request.method != Method::Direct;
+        if near { self.cuda.open(request.cache.as_ref()).map(drop) } else { Ok(()) }
     }
     fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         self.cpu.complete(parts, variant)

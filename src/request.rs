@@ -8,6 +8,7 @@ use adaptive2d::Norm;
 use fmm_dist::{Strategy, World};
 use fmm_families::AnyFamily;
 use fmm_traits::{Error, Family, Outputs, Precision, SelfInteraction};
+use rayon::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -390,12 +391,16 @@ impl Fmm {
     /// the first plan some milliseconds.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], and errors of the device and of its compiler.
+    /// [`Error::Parameter`] for a list of devices that no plan takes, [`Error::NoDevice`], and errors of a device and of its
+    /// compiler.
     pub fn open(&self) -> Result<(), Error> {
-        match &self.backend.several()[..] {
-            [] => self.backend.processor().load(self),
-            several => several.iter().try_for_each(|backend| backend.processor().load(self)),
-        }
+        self.backend.check()?;
+        let load = |backend: &Backend| backend.processor().load(self);
+        let several = self.backend.several();
+        let Some((first, others)) = several.split_first() else { return load(&self.backend) };
+        // The others find in the cache folder what the first has compiled.
+        load(first)?;
+        others.par_iter().try_for_each(load)
     }
     /// Strengths per source.
     ///

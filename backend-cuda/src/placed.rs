@@ -13,7 +13,6 @@ use crate::points::CallerPoints;
 use crate::programs;
 use crate::rounds::Routes;
 use crate::settings::{ListKey, Settings};
-use crate::shares::programs::OF_SHARES;
 use crate::shares::{Parts, Share, Sharing, share, sizes_of_all};
 use crate::tree::DeviceTree;
 use fmm_traits::{Error, Lists, Tree};
@@ -161,7 +160,7 @@ impl Placed {
     ) -> Result<Option<Placed>, Error> {
         let start = Instant::now();
         device.load_programs_of_plans()?;
-        device.fixed_together(&OF_SHARES)?;
+        device.load_programs_of_shares()?;
         let Some(JointTree { tree, report, own }) = build_joint(device, sources, targets, options)? else {
             return Ok(None);
         };

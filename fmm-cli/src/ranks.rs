@@ -30,7 +30,7 @@ impl Sums {
     pub fn report(&self, kernel: String, repeat: u32) -> Report {
         let (plan, errors) = (self.described.clone(), self.all.errors.clone());
         let Evaluated { stages, seconds: apply, .. } = self.all;
-        Report { kernel, plan, stages, apply, set_points: self.set_points, open: 0.0, repeat, errors }
+        Report { kernel, plan, stages, apply, set_points: self.set_points, open: 0.0, load: 0.0, repeat, errors }
     }
 }
 

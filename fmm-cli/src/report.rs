@@ -18,6 +18,8 @@ pub struct Report {
     pub set_points: Option<f64>,
     /// Seconds of opening the device; about 0 on a CPU.
     pub open: f64,
+    /// Seconds of loading programs before the plan.
+    pub load: f64,
     /// Number of evaluations.
     pub repeat: u32,
     /// Errors, if verified.
@@ -50,6 +52,7 @@ impl Report {
         }
         if p.device.is_some() {
             seconds.insert("open".into(), json!(self.open));
+            seconds.insert("load".into(), json!(self.load));
         }
         if let Some(set_points) = self.set_points {
             seconds.insert("set_points".into(), json!(set_points));

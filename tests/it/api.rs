@@ -2,11 +2,22 @@
 
 use crate::{Own, both, difference, direct, fast, strengths, uniform};
 use fmm::{
-    AnyFamily, Cpu, Error, Fmm, Gravity, Isa, Laplace, LaplaceDipole, Method, Outputs, Precision, Stokes,
+    AnyFamily, Cpu, Cuda, Error, Fmm, Gravity, Hybrid, Isa, Laplace, LaplaceDipole, Method, Outputs, Precision, Stokes,
     StokesPressure, Targets, Yukawa, demo, evaluate,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// On cores there is nothing to open. A list of devices is checked as for a plan.
+#[test]
+fn a_request_opens_its_devices() {
+    assert!(Fmm::new(Laplace).open().is_ok());
+    assert!(Fmm::new(Laplace).backend(Hybrid::default()).method(Method::Direct).open().is_ok());
+    for devices in [&[][..], &[1, 1]] {
+        let e = Fmm::new(Laplace).backend(Cuda::devices(devices.iter().copied())).open().unwrap_err();
+        assert!(matches!(e, Error::Parameter { name: "devices", .. }), "{e}");
+    }
+}
 
 #[test]
 fn batch_is_a_loop() {

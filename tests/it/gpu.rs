@@ -32,7 +32,9 @@ fn without_a_gpu_it_is_one_line() {
             other => panic!("{devices:?}: {other:?}"),
         }
     }
-    let missing = Fmm::new(Laplace).backend(Cuda::devices([998, 999])).plan(&uniform(10, 1), Targets::Sources);
+    let missing = Fmm::new(Laplace).backend(Cuda::devices([998, 999]));
+    assert!(matches!(missing.open(), Err(Error::NoDevice { .. })));
+    let missing = missing.plan(&uniform(10, 1), Targets::Sources);
     assert!(matches!(missing, Err(Error::NoDevice { .. })));
     assert!(Fmm::new(Laplace).backend(Cuda::default()).memory(1 << 20, 1 << 20).unwrap() > 1 << 27);
 }
@@ -225,6 +227,7 @@ fn ranks_and_devices_sum_as_one_device() {
     let picks: Vec<usize> = (0..n).rev().step_by(7).collect();
     for count in 1..=devices.len() {
         let on = |request: Fmm| request.backend(Cuda::devices(devices[..count].iter().copied()));
+        on(request(3)).open().unwrap();
         let mut plan = on(request(3)).plan(&x, Targets::Sources).unwrap();
         let out = plan.apply(&q).unwrap();
         assert_eq!((&out.potential, &out.gradient), (&one.potential, &one.gradient), "{count} devices");

@@ -7,6 +7,7 @@ use crate::compile::{Program, compile};
 use crate::error::failed;
 use crate::pinned::joined;
 use crate::programs::{self, Named};
+use crate::shares::programs::OF_SHARES;
 use cudarc::driver::sys::CUfunction_attribute;
 use cudarc::driver::{CudaFunction, DriverError};
 use cudarc::nvrtc::Ptx;
@@ -56,6 +57,15 @@ impl Device {
     /// Errors of the device and of the compiler.
     pub fn load_programs_of_pyramids(&self) -> Result<(), Error> {
         self.fixed_together(&programs::OF_PYRAMIDS)
+    }
+
+    /// As [`load_programs_of_plans`](Device::load_programs_of_plans), of the further programs by which several ranks share one
+    /// tree.
+    ///
+    /// # Errors
+    /// Errors of the device and of the compiler.
+    pub fn load_programs_of_shares(&self) -> Result<(), Error> {
+        self.fixed_together(&OF_SHARES)
     }
 
     /// Loads `program`: from memory, else from the disk cache, else compiled.

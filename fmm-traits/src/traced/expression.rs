@@ -227,7 +227,10 @@ impl Parser<'_> {
 
     /// base^exponent: by products if the exponent is an integer or half of one, else by logarithms.
     fn power(&mut self, base: Symbol, exponent: Symbol, at: usize) -> Result<Symbol, Error> {
-        let Some(e) = exponent.known() else { return self.finite((exponent * base.ln()).exp(), at) };
+        let Some(e) = exponent.known() else {
+            let logarithm = self.finite(base.ln(), at)?;
+            return self.finite((exponent * logarithm).exp(), at);
+        };
         if 2.0 * e != (2.0 * e).round() || e.abs() > MAX_POWER {
             return self.finite((base.ln() * e).exp(), at);
         }

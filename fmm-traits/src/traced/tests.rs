@@ -284,6 +284,7 @@ fn errors_have_a_place() {
     for (text, line, column, reason) in [
         ("value 1/", 1, 9, "expected an expression"),
         ("a = 1\nvalue b/r", 2, 7, "unknown name b"),
+        ("parameter e = 1\nvalue 0^e/r", 2, 9, "a constant that is not finite"),
         ("value 1/(2 - 2)", 1, 9, "division by zero"),
         ("value ln(0)*r", 1, 7, "a constant that is not finite"),
         ("value r^-1)", 1, 11, "expected the end"),

@@ -157,14 +157,13 @@ impl<'a> Cloud<'a> {
             Given::Host(..) if empty => None,
             _ => request.backend.processor().opened(request).transpose()?,
         };
-        let fast = !empty && request.method != Method::Direct && matches!(request.family.place(), Place::Space);
         // To copy points from the host takes longer than to load all programs. Points on a device take less time, and then the tree
         // can begin: `Placed` loads the other programs while it builds the tree.
-        let load = || {
-            device.as_ref().filter(|_| fast).map(|device| match given {
-                Given::Host(..) => device.load_programs_of_plans(),
-                Given::Device(..) => device.load_programs_of_trees(),
-            })
+        let in_tree = !empty && request.method != Method::Direct && matches!(request.family.place(), Place::Space);
+        let load = || match (given, &device) {
+            (Given::Host(..), Some(_)) => request.backend.processor().load(request),
+            (Given::Device(..), Some(device)) if in_tree => device.load_programs_of_trees(),
+            _ => Ok(()),
         };
         let cloud = || match (given, &device) {
             (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),

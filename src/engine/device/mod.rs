@@ -7,6 +7,7 @@ mod site;
 pub(crate) use sampled::OnDevice;
 pub(crate) use site::{TREES_KEPT, Trees};
 
+use self::sampled::mean_over_targets;
 use self::site::{Shared, Site, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
@@ -325,7 +326,7 @@ impl Engine for Device {
             Some(&known) => known,
             None => {
                 let cut = site.placed.cut(&settings)?;
-                let mean = cut.corner_sums(false, HALF_CORNER_POWER)?.1 / cut.counts()[1].max(1) as f64;
+                let mean = mean_over_targets(&cut, cut.corner_sums(false, HALF_CORNER_POWER)?.1);
                 *site.corners.get_or_init(|| mean)
             }
         };

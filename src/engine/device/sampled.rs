@@ -22,6 +22,11 @@ pub(crate) struct OnDevice<'a> {
     pub corners: &'a OnceLock<f64>,
 }
 
+/// The mean over the targets, from the sum over all of them.
+pub(super) fn mean_over_targets(cut: &Cut, sum: f64) -> f64 {
+    sum / cut.counts()[1].max(1) as f64
+}
+
 /// The weights of points as the device knows them.
 fn corners(weights: &Weights<Numbers>) -> PointWeights<'_> {
     PointWeights { sums: &weights.sums, mean: weights.mean }
@@ -94,7 +99,7 @@ impl Sampled for OnDevice<'_> {
     fn corner_sums(&self, of: End) -> Result<(Numbers, Option<f64>), Error> {
         let (sums, all) = self.cut.corner_sums(of == End::Sources, HALF_CORNER_POWER)?;
         if of == End::Targets {
-            self.corners.get_or_init(|| all / self.count(of).max(1) as f64);
+            self.corners.get_or_init(|| mean_over_targets(&self.cut, all));
         }
         Ok((sums, Some(all).filter(|all| *all > 0.0 && all.is_finite())))
     }

@@ -148,19 +148,25 @@ pub(crate) fn check_with(r: &Fmm, counts: [usize; 2], facts: Facts) -> Result<Ta
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
     }
-    let threads = match r.threads {
-        None => cores(),
-        Some(t) if (1..=MAX_THREADS).contains(&t) => t,
-        Some(t) => {
-            return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
-        }
-    };
+    let threads = threads(r)?;
     let isa = r.backend.processor().isa().unwrap_or_else(Isa::detect);
     if !Isa::available().contains(&isa) {
         let reason = format!("this machine has no {}", isa.name());
         return Err(Error::Unsupported { operation: "the instruction set", reason });
     }
     Ok(Task { facts, goal, isa, threads })
+}
+
+/// The number of threads of a plan.
+///
+/// # Errors
+/// [`Error::Parameter`] for a number that no plan takes.
+pub(crate) fn threads(r: &Fmm) -> Result<usize, Error> {
+    match r.threads {
+        None => Ok(cores()),
+        Some(t) if (1..=MAX_THREADS).contains(&t) => Ok(t),
+        Some(t) => Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" }),
+    }
 }
 
 /// The candidates for a request, the cheapest forecast first. A named method gives one candidate; a named treecode

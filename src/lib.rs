@@ -74,6 +74,7 @@ mod probe;
 mod processor;
 mod request;
 mod rng;
+mod threads;
 mod validate;
 mod variant;
 mod work;

@@ -20,11 +20,11 @@ use crate::near::NearBlock;
 use crate::output::Output;
 use crate::probe::ProbeReport;
 use crate::request::{Fmm, Progress};
+use crate::threads::Threads;
 use backend_cuda::{DeviceArray, DeviceStream};
 use fmm_families::AnyFamily;
 use fmm_traits::{Error, Outputs, Targets};
 use fmm_tree::BuildReport;
-use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ pub struct Plan {
     separate: bool,
     /// Whether the arrays of the caller are on a device.
     pub(crate) on_device: bool,
-    pub(crate) pool: Arc<ThreadPool>,
+    pub(crate) pool: Threads,
     /// Plans with sources and targets exchanged, by their outputs.
     transposed: Mutex<Vec<(Outputs, Arc<Plan>)>>,
     /// The measurements that chose the order; `None` if the caller gave the order.
@@ -135,28 +135,28 @@ impl Plan {
     fn at(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
         let counts = given.counts(request.family.dim())?;
         let task = candidates::check(&request, counts)?;
-        let pool = Plan::pool(task.threads)?;
+        let pool = Threads::new(task.threads)?;
         let (cloud, seen) = pool.install(|| Plan::look(&request, &task, given, counts))?;
         let request = attributes::spread(request, seen.extent)?;
-        let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {
-            plan.choice.why = "there is nothing to sum".to_string();
+            let choice = Choice { why: "there is nothing to sum".to_string(), ..decide::forecast(&request, seen)? };
+            let mut plan = Plan::without_engine(request, choice, pool);
             plan.took(Placed::default(), counts, given);
-        } else {
-            let r = &plan.request;
-            let watch = |phase, fraction| watch(r, phase, fraction);
-            let (placed, decision) = plan.pool.install(|| -> Result<_, Error> {
-                let mut decision = decide(r, &task, Ends { cloud: &cloud, seen }, &watch)?;
-                // The engine holds what it needs of the points.
-                drop(cloud);
-                let placed = decision.engine.settle(decision.order, &watch)?;
-                decision.engine.commit();
-                Ok((placed, decision))
-            })?;
-            let Decision { engine, choice, mesh, probe, .. } = decision;
-            (plan.engine, plan.choice, plan.probe, plan.probed) = (Some(engine), choice, probe, mesh);
-            plan.took(placed, counts, given);
+            return Ok(plan);
         }
+        let watch = |phase, fraction| watch(&request, phase, fraction);
+        let (placed, decision) = pool.install(|| -> Result<_, Error> {
+            let mut decision = decide(&request, &task, Ends { cloud: &cloud, seen }, &watch)?;
+            // The engine holds what it needs of the points.
+            drop(cloud);
+            let placed = decision.engine.settle(decision.order, &watch)?;
+            decision.engine.commit();
+            Ok((placed, decision))
+        })?;
+        let Decision { engine, choice, mesh, probe, .. } = decision;
+        let mut plan = Plan::without_engine(request, choice, pool);
+        (plan.engine, plan.probe, plan.probed) = (Some(engine), probe, mesh);
+        plan.took(placed, counts, given);
         Ok(plan)
     }
 
@@ -168,10 +168,10 @@ impl Plan {
         Ok((cloud, seen))
     }
 
-    /// A plan without an engine, with the choice that is forecast from counts alone.
-    fn without_engine(request: Fmm, seen: Seen, pool: rayon::ThreadPool) -> Result<Plan, Error> {
-        Ok(Plan {
-            choice: decide::forecast(&request, seen)?,
+    /// A plan without an engine.
+    fn without_engine(request: Fmm, choice: Choice, pool: Threads) -> Plan {
+        Plan {
+            choice,
             request,
             engine: None,
             report: BuildReport::default(),
@@ -181,17 +181,11 @@ impl Plan {
             subset: None,
             separate: false,
             on_device: false,
-            pool: Arc::new(pool),
+            pool,
             transposed: Mutex::default(),
             probe: None,
             probed: Mesh::default(),
-        })
-    }
-
-    /// The thread pool in which a plan works.
-    fn pool(threads: usize) -> Result<rayon::ThreadPool, Error> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })
+        }
     }
 
     /// Whether several ranks, or several devices, share the sums.

@@ -6,11 +6,13 @@ use crate::backend::Backend;
 use crate::candidates::{self, Seen};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, Given};
+use crate::decide;
 use crate::engine::{self, Engine, Placed, ProbeSeconds, RanksReport, Watch};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::probe::sample::Sample;
 use crate::request::Fmm;
+use crate::threads::Threads;
 use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Solver, Stage, StageSeconds, Targets};
 use std::ops::Range;
@@ -153,7 +155,8 @@ impl Plan {
             ..parts[0].plan.request.clone()
         };
         let seen = Seen { counts, apart: given.separate(), extent: 0.0 };
-        let mut plan = Plan::without_engine(resolved, seen, Plan::pool(task.threads)?)?;
+        let choice = decide::forecast(&resolved, seen)?;
+        let mut plan = Plan::without_engine(resolved, choice, Threads::new(task.threads)?);
         plan.choice.threads = task.threads;
         plan.took_parts(&parts, given, counts);
         if !counts.contains(&0) {

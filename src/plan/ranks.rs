@@ -5,9 +5,10 @@ use super::{Plan, watch};
 use crate::candidates::{self, Seen};
 use crate::cloud::{Cloud, Given};
 use crate::coordinates::{self, Mapped};
-use crate::decide::{Decision, Ends, decide};
+use crate::decide::{self, Decision, Ends, decide};
 use crate::engine::Placed;
 use crate::request::Fmm;
+use crate::threads::Threads;
 use crate::validate;
 use crate::variant::Translation;
 use backend_cuda::{DeviceArray, DeviceStream};
@@ -147,7 +148,7 @@ impl Plan {
             // All ranks decide, and decide alike by the same prices.
             let prices = request.backend.processor().prices(&request, &task.facts).source().to_string();
             world.agree(&[("the measured costs of the processor", prices)])?;
-            let pool = Plan::pool(task.threads)?;
+            let pool = Threads::new(task.threads)?;
             let (cloud, extent) = pool.install(|| -> Result<_, Error> {
                 if request.has_whole_trees() {
                     let cloud = Cloud::of_all_ranks(&request, &task.facts, given, world)?;
@@ -159,7 +160,8 @@ impl Plan {
             })?;
             let seen = Seen { counts, apart: given.separate(), extent };
             task.facts.check(seen.extent)?;
-            Ok((Plan::without_engine(request, seen, pool)?, task, cloud, seen, own))
+            let choice = decide::forecast(&request, seen)?;
+            Ok((Plan::without_engine(request, choice, pool), task, cloud, seen, own))
         })?;
         if seen.counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();

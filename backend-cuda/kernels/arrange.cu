@@ -213,11 +213,15 @@ __device__ __forceinline__ u32 place_of(u32 slot) {
   return 9 * (x / 2) + 3 * (y / 2) + z / 2;
 }
 
-// flags[end · families + f]: whether any M2L edge ends in that end of family f. keys[f], by which families are sorted: bit k is
-// set if a child of the box in place k sends to the family. One warp per family, WARPS per block.
+// Words of a family in `kept`: the sources of all slots, then what the ends want of slots i and i + SLOTS / 2, in one word.
+#define KEPT (SLOTS + SLOTS / 2)
+
+// Collects the M2L edges into each family, for `end_table`. used[f]: the ends of family f in which any edge ends, as bits.
+// keys[f], by which families are sorted: bit k is set if a child of the box in place k sends to the family. One warp per
+// family, WARPS per block.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    end_flags(const Boxes* boxes, const u8* octants, const Ends* table, const u32* parents, u32 families, const u64* starts,
-              const u32* sources, u32* flags, u64* keys, u32* refused) {
+    family_edges(const Boxes* boxes, const u8* octants, const Ends* table, const u32* parents, u32 families,
+                 const u64* starts, const u32* sources, u32* kept, u32* used, u64* keys, u32* refused) {
   __shared__ Around around[WARPS];
   const Boxes t = *boxes;
   const Ends ends = *table;
@@ -225,18 +229,29 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   if (f >= families) return;
   Around& mine = around[threadIdx.x / 32];
   collect(t, octants, ends, parents[f], starts, sources, mine, refused);
-  u32 used = 0, places = 0;
+  u32* to = kept + (u64)KEPT * f;
+  u32 own = 0, places = 0;
   for (u32 slot = lane_id(); slot < SLOTS; slot += 32) {
-    for_each_end(mine, ends, slot, [&](u32 end) { used |= 1u << end; });
+    for_each_end(mine, ends, slot, [&](u32 end) { own |= 1u << end; });
     if (mine.wanted[slot]) places |= 1u << place_of(slot);
+    to[slot] = mine.source[slot];
   }
+  for (u32 i = lane_id(); i < SLOTS / 2; i += 32) to[SLOTS + i] = mine.wanted[i] | mine.wanted[i + SLOTS / 2] << 16;
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
-    used |= __shfl_xor_sync(~0u, used, d);
+    own |= __shfl_xor_sync(~0u, own, d);
     places |= __shfl_xor_sync(~0u, places, d);
   }
-  if (lane_id() == 0) keys[f] = places;
-  if (lane_id() < ENDS) flags[(u64)lane_id() * families + f] = used >> lane_id() & 1;
+  if (lane_id() == 0) used[f] = own, keys[f] = places;
+}
+
+// flags[end · families + f]: whether any M2L edge ends in that end of the family in place f of the order; `order` may be
+// null. `used` as of `family_edges`.
+extern "C" __global__ void end_flags(const u32* used, const u32* order, u32 families, u32* flags) {
+  const u32 f = blockIdx.x * blockDim.x + threadIdx.x;
+  if (f >= families) return;
+  const u32 own = used[order ? order[f] : f];
+  for (u32 end = 0; end < ENDS; ++end) flags[(u64)end * families + f] = own >> end & 1;
 }
 
 // The child of box p in an octant.
@@ -250,18 +265,25 @@ static_assert(32 * TABLE_WARPS % FAMILIES == 0, "a thread keeps its family from 
 
 // The items: places[end · families + f] is the item of an end. rows[item]: the row of the locals that it receives,
 // which is that of a box, or from row `count` on that of a domain. owners[item]: its family. table[slot · items +
-// item]: the source in a slot, plus 1; the table must be filled with NOBODY before. FAMILIES and TABLE_WARPS per block.
+// item]: the source in a slot, plus 1; the table must be filled with NOBODY before. `parents`, `flags` and `places` are in
+// the order of families, `kept` (of `family_edges`) is not. FAMILIES and TABLE_WARPS per block.
 extern "C" __global__ void __launch_bounds__(32 * TABLE_WARPS)
     end_table(const Boxes* boxes, const u8* octants, const Ends* ends_table, const u32* parents, u32 families,
-              const u64* starts, const u32* sources, const u32* flags, const u64* places, u32 items, u32 count, u32* rows,
-              u32* owners, u32* table, u32* refused) {
+              const u32* order, const u32* kept, const u32* flags, const u64* places, u32 items, u32 count, u32* rows,
+              u32* owners, u32* table) {
   __shared__ Around around[FAMILIES];
   const Boxes t = *boxes;
   const Ends ends = *ends_table;
   const u32 begin = blockIdx.x * FAMILIES, here = min(families - begin, FAMILIES), own = lane_id();
   for (u32 k = threadIdx.x / 32; k < here; k += TABLE_WARPS) {
     const u32 f = begin + k, p = parents[f];
-    collect(t, octants, ends, p, starts, sources, around[k], refused);
+    const u32* from = kept + (u64)KEPT * (order ? order[f] : f);
+    for (u32 slot = own; slot < SLOTS; slot += 32) around[k].source[slot] = from[slot];
+    for (u32 i = own; i < SLOTS / 2; i += 32) {
+      const u32 wanted = from[SLOTS + i];
+      around[k].wanted[i] = wanted & 0xffff;
+      around[k].wanted[i + SLOTS / 2] = wanted >> 16;
+    }
     if (own >= ENDS || !flags[(u64)own * families + f]) continue;
     const u32 item = (u32)places[(u64)own * families + f], first = (u32)places[(u64)CHILDREN * families];
     rows[item] = own < CHILDREN ? child_in(t, octants, p, own) : own == WHOLE ? p : count + item - first;

@@ -35,8 +35,10 @@ const FULL_V_LIST: f64 = 189.0;
 /// Families are sorted if boxes have on average fewer than this part of the edges of a full V list. Above it, most families
 /// have all neighbours, and sorting saves nothing. (The 119 stencil has fewer edges, so there families are always sorted.)
 const SORT_BELOW: f64 = 0.7;
-/// Warps of a block of `end_flags`, which has one warp per family.
+/// Warps of a block of `family_edges`, which has one warp per family.
 const WARPS: usize = 4;
+/// Numbers of a family that `family_edges` writes for `end_table`.
+const KEPT: usize = SLOTS_PER_BOX + SLOTS_PER_BOX / 2;
 /// Families of a block of `end_table`.
 pub(crate) const TABLE_FAMILIES: usize = 16;
 /// Warps of a block of `end_table`.
@@ -194,57 +196,93 @@ impl DeviceM2lEnds {
     }
 }
 
+/// The M2L edges into the children of each box that has any, and into the box as a whole.
+struct Families {
+    /// The boxes, in the order of the items.
+    parents: Buffer<u32>,
+    /// The place of each of them in the arrays below; `None`: its own.
+    order: Option<Buffer<u32>>,
+    /// What `family_edges` writes for `end_table`.
+    kept: Buffer<u32>,
+    /// The ends in which any edge ends, as bits.
+    used: Buffer<u32>,
+    checks: Checks,
+}
+
+impl Families {
+    /// The order, for a kernel.
+    fn order(&self) -> Arg {
+        self.order.as_ref().map_or(Arg::NULL, Arg::from)
+    }
+}
+
 impl Arranger<'_> {
-    /// The M2L edges by their ends. A block of M2L translates along each operator that one of its items needs. So families
+    /// Collects M2L edges by families. A block of M2L translates along each operator that one of its items needs. So families
     /// with the same neighbours lie beside each other, unless V lists are nearly full ([`SORT_BELOW`]).
-    ///
-    /// # Errors
-    /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
-    pub fn by_end(&self, m2l: &DeviceEdges, ends: &DeviceM2lEnds) -> Result<ByEnd, Error> {
-        let (device, n) = (self.device(), self.tree.len());
-        let (boxes, octants) = (Arg::from(self.boxes), Arg::from(&self.tree.boxes.octant));
+    fn families(&self, m2l: &DeviceEdges, ends: &DeviceM2lEnds) -> Result<Families, Error> {
+        let (device, n, boxes) = (self.device(), self.tree.len(), Arg::from(self.boxes));
         let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
         let grid = (blocks(n, BLOCK as usize)?, 1);
         // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
         unsafe {
             device.launch(&self.functions, "inner_flags", grid, BLOCK, &[boxes, (n as u32).into(), (&flags).into()])?
         };
-        let [(Items { boxes: mut parents, .. }, _)] = self.listed(&[flags])?;
+        let [(Items { boxes: parents, .. }, _)] = self.listed(&[flags])?;
         let families = parents.len();
-        let flags: Buffer<u32> = device.alloc(ENDS * families, "ends of M2L")?;
-        let places: Buffer<u64> = device.alloc(ENDS * families + 1, "ends of M2L")?;
-        let checks = Checks::new(device)?;
-        let (count, grid) = (Arg::from(families as u32), (blocks(families, WARPS)?, 1));
-        let rows_of_edges = [Arg::from(&m2l.starts), Arg::from(&m2l.sources)];
-        let with = |parents: &Buffer<u32>, rest: &[Arg]| -> Vec<Arg> {
-            let common = [boxes, octants, (&ends.table).into(), parents.into(), count];
-            common.iter().chain(&rows_of_edges).chain(rest).copied().collect()
-        };
         let mut keys: Buffer<u64> = device.alloc(families, "neighbours of families")?;
-        let write_flags = |parents: &Buffer<u32>, keys: &Buffer<u64>| {
-            let args = with(parents, &[(&flags).into(), keys.into(), checks.refused()]);
-            // SAFETY: as above; there is a flag for each end of each family, and a key for each family.
-            unsafe { device.launch(&self.functions, "end_flags", grid, 32 * WARPS as u32, &args) }
-        };
-        write_flags(&parents, &keys)?;
+        let (kept, used) =
+            (device.alloc(KEPT * families, "M2L edges of families")?, device.alloc(families, "ends of M2L")?);
+        let mut all = Families { parents, order: None, kept, used, checks: Checks::new(device)? };
+        let args = [
+            boxes,
+            (&self.tree.boxes.octant).into(),
+            (&ends.table).into(),
+            (&all.parents).into(),
+            (families as u32).into(),
+            (&m2l.starts).into(),
+            (&m2l.sources).into(),
+            (&all.kept).into(),
+            (&all.used).into(),
+            (&keys).into(),
+            all.checks.refused(),
+        ];
+        let grid = (blocks(families, WARPS)?, 1);
+        // SAFETY: as above; all arrays have an entry for each family, and `kept` has as many as a family needs.
+        unsafe { device.launch(&self.functions, "family_edges", grid, 32 * WARPS as u32, &args)? };
         if (m2l.len() as f64) < SORT_BELOW * FULL_V_LIST * n as f64 {
             let (mut order, sorted) =
                 (device.alloc(families, "order of families")?, device.alloc(families, "families")?);
             self.primitives.sort(&mut keys, &mut order, true, families, 0..PLACES)?;
-            let args = [(&parents).into(), (&order).into(), (families as u64).into(), (&sorted).into()];
+            let args = [(&all.parents).into(), (&order).into(), (families as u64).into(), (&sorted).into()];
+            let grid = (blocks(families, BLOCK as usize)?, 1);
             // SAFETY: as above; the order is a permutation of the families.
-            unsafe {
-                device.launch(&self.functions, "take", (blocks(families, BLOCK as usize)?, 1), BLOCK, &args)?;
-            }
-            parents = sorted;
-            // Flags are in the order of the families.
-            write_flags(&parents, &keys)?;
+            unsafe { device.launch(&self.functions, "take", grid, BLOCK, &args)? };
+            (all.parents, all.order) = (sorted, Some(order));
+        }
+        Ok(all)
+    }
+
+    /// The M2L edges by their ends.
+    ///
+    /// # Errors
+    /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
+    pub fn by_end(&self, m2l: &DeviceEdges, ends: &DeviceM2lEnds) -> Result<ByEnd, Error> {
+        let (device, n) = (self.device(), self.tree.len());
+        let (boxes, octants) = (Arg::from(self.boxes), Arg::from(&self.tree.boxes.octant));
+        let all = self.families(m2l, ends)?;
+        let (families, parents) = (all.parents.len(), &all.parents);
+        let count = Arg::from(families as u32);
+        let flags: Buffer<u32> = device.alloc(ENDS * families, "ends of M2L")?;
+        let places: Buffer<u64> = device.alloc(ENDS * families + 1, "ends of M2L")?;
+        let args = [(&all.used).into(), all.order(), count, (&flags).into()];
+        // SAFETY: arguments as in arrange.cu; there is a flag for each end of each family.
+        unsafe {
+            device.launch(&self.functions, "end_flags", (blocks(families, BLOCK as usize)?, 1), BLOCK, &args)?;
         }
         self.primitives.scan([(&flags, &places)], ENDS * families)?;
-        let at: Vec<_> = (0..=ENDS).map(|end| (&places, end * families)).collect();
-        let starts = device.entries(&at, "ends of M2L")?;
-        let found = device.download(&checks.0, "edges")?;
-        Checks::none_refused(&found)?;
+        let firsts = (0..=ENDS).map(|end| (&places, end * families));
+        let mut starts = device.entries(&firsts.chain([(&all.checks.0, 0)]).collect::<Vec<_>>(), "ends of M2L")?;
+        Checks::none_refused(&starts.split_off(ENDS + 1))?;
         let items = starts[ENDS] as usize;
         if items == 0 && !m2l.is_empty() {
             let what = "the tree has one box, which has no far sources".to_string();
@@ -252,19 +290,22 @@ impl Arranger<'_> {
         }
         let [rows, owners] = [device.alloc(items, "ends of M2L")?, device.alloc(items, "ends of M2L")?];
         let table = device.zeros(SLOTS_PER_BOX * items, "table of the V list")?;
-        let args = with(
-            &parents,
-            &[
-                (&flags).into(),
-                (&places).into(),
-                (items as u32).into(),
-                (n as u32).into(),
-                (&rows).into(),
-                (&owners).into(),
-                (&table).into(),
-                checks.refused(),
-            ],
-        );
+        let args = [
+            boxes,
+            octants,
+            (&ends.table).into(),
+            parents.into(),
+            count,
+            all.order(),
+            (&all.kept).into(),
+            (&flags).into(),
+            (&places).into(),
+            (items as u32).into(),
+            (n as u32).into(),
+            (&rows).into(),
+            (&owners).into(),
+            (&table).into(),
+        ];
         // SAFETY: as above; the table has an entry for each slot and item.
         unsafe {
             let grid = (blocks(families, TABLE_FAMILIES)?, 1);
@@ -287,7 +328,7 @@ impl Arranger<'_> {
             let args = [
                 boxes,
                 octants,
-                (&parents).into(),
+                parents.into(),
                 count,
                 (&places).into(),
                 (&rows).into(),

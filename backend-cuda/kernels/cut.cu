@@ -71,22 +71,40 @@ __device__ __forceinline__ void sums_to(double* to, u32 count, u32 b, u32 output
   }
 }
 
+// What an edge needs of its source box: frames, and numbers of sources. A frame is one sector of memory, while the arrays from
+// which it is made take three, and a box is the source of some hundred edges. One thread per box.
+static_assert(sizeof(Frame) == 32, "the host allocates four numbers for each");
+extern "C" __global__ void far_sources(const Tree* tree, u32 count, Frame* frames, u32* points) {
+  const Tree t = *tree;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  frames[b] = frame_of(t, b);
+  points[b] = length(sources_of(t, b));
+}
+
+// A frame in two reads.
+__device__ __forceinline__ Frame frame_at(const Frame* frames, u32 b) {
+  const double2* at = (const double2*)(frames + b);
+  const double2 first = at[0], second = at[1];
+  return {{first.x, first.y, second.x}, second.y};
+}
+
 // For each box the sums over its M2L and P2L edges in fmm_tree::far_squares: for each output, first of all boxes for
 // expansions that take all degrees on each edge, then of all boxes for those that take fewer on far edges.
-extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l, const u64* p2l,
-                                    const u32* m2l_sources, const u32* p2l_sources, const double* weights, u32 outputs,
-                                    u32 half_power, double* sums) {
+extern "C" __global__ void far_sums(const Tree* tree, u32 count, const Frame* frames, const u32* points, const u64* m2l,
+                                    const u64* p2l, const u32* m2l_sources, const u32* p2l_sources, const double* weights,
+                                    u32 outputs, u32 half_power, double* sums) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
   const FarEdge far(t, weights, half_power);
-  const Frame x = frame_of(t, b);
+  const Frame x = frame_at(frames, b);
   const double of_nearest = far.power(0.25);
   double all[OUTPUTS] = {}, fewer[OUTPUTS] = {};
   auto add = [&](const u64* starts, const u32* sources, bool is_m2l) {
     for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
       const u32 s = sources[e];
-      const Frame y = frame_of(t, s);
+      const Frame y = frame_at(frames, s);
       double d2 = 0, h = 0.5 * x.side;
       for (int a = 0; a < 3; ++a) d2 += (x.center[a] - y.center[a]) * (x.center[a] - y.center[a]);
       if (is_m2l) {
@@ -95,11 +113,11 @@ extern "C" __global__ void far_sums(const Tree* tree, u32 count, const u64* m2l,
         const double d = fmax(sqrt(d2) - 0.5 * y.side, 0.0);
         d2 = d * d;
       }
-      const double points = (double)length(sources_of(t, s)), power = far.power(h * h / d2);
+      const double power = far.power(h * h / d2);
 #pragma unroll
       for (u32 k = 0; k < OUTPUTS; ++k) {
         if (k >= outputs) break;
-        const double weight = points * far.weight(k, d2);
+        const double weight = (double)points[s] * far.weight(k, d2);
         all[k] += weight * power;
         fewer[k] += weight * (is_m2l ? of_nearest : power);
       }
@@ -136,9 +154,10 @@ extern "C" __global__ void far_above(const Tree* tree, u32 count, const u64* m2p
 // For each leaf with M2P edges: the mean of E² over the targets that represent it, with the errors E of
 // fmm_tree::far_squares, times the number of its targets. In a treecode some targets represent a leaf with many edges.
 // On entry `squares` has what `far_above` wrote. Leaves without M2P edges are not changed.
-extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m2p, const u32* m2p_sources,
-                                       const double* xyz, u64 n, u32 axes, u32 treecode, const double* weights,
-                                       u32 outputs, u32 half_power, double* squares) {
+extern "C" __global__ void far_squares(const Tree* tree, u32 count, const Frame* frames, const u32* points_of_boxes,
+                                       const u64* m2p, const u32* m2p_sources, const double* xyz, u64 n, u32 axes,
+                                       u32 treecode, const double* weights, u32 outputs, u32 half_power,
+                                       double* squares) {
   const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
@@ -164,10 +183,10 @@ extern "C" __global__ void far_squares(const Tree* tree, u32 count, const u64* m
     double sum[OUTPUTS] = {};
     for (u64 e = first + part; e < end; e += LANES) {
       const u32 s = m2p_sources[e];
-      const Frame y = frame_of(t, s);
+      const Frame y = frame_at(frames, s);
       double d2 = 0;
       for (u32 a = 0; a < axes; ++a) d2 += (xyz[a * n + i] - y.center[a]) * (xyz[a * n + i] - y.center[a]);
-      const double points = (double)length(sources_of(t, s)) * far.power(0.25 * y.side * y.side / d2);
+      const double points = (double)points_of_boxes[s] * far.power(0.25 * y.side * y.side / d2);
 #pragma unroll
       for (u32 k = 0; k < OUTPUTS; ++k) {
         if (k >= outputs) break;

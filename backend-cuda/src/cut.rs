@@ -15,6 +15,8 @@ use fmm_tree::{DISTANCES, Incoming};
 
 /// Threads per block.
 const BLOCK: u32 = 128;
+/// Numbers of a frame: its centre and its side.
+const FRAME: usize = 4;
 /// Number of parts of a sum over boxes, each the part of a warp. It is fixed, so that the sum does not depend on the device.
 const PARTS_OF_A_SUM: usize = 1024;
 /// Largest number of outputs that `far_sums` and `far_squares` take.
@@ -190,10 +192,15 @@ impl<'a> Cut<'a> {
         let sums: Buffer<f64> = device.alloc(2 * outputs * n, "sums over edges")?;
         let squares: Buffer<f64> = device.alloc(2 * outputs * n, "squares of leaves")?;
         let weights: Buffer<f64> = device.upload(weights.as_flattened(), "weights of edges")?;
+        let frames: Buffer<f64> = device.alloc(FRAME * n, "frames of boxes")?;
+        let points: Buffer<u32> = device.alloc(n, "points of boxes")?;
         let [m2l, p2l, m2p, _] = self.edges;
+        let of_sources = [(&self.tree).into(), (n as u32).into(), (&frames).into(), (&points).into()];
         let of_sums = [
             (&self.tree).into(),
             (n as u32).into(),
+            (&frames).into(),
+            (&points).into(),
             (&m2l.starts).into(),
             (&p2l.starts).into(),
             (&m2l.sources).into(),
@@ -214,6 +221,8 @@ impl<'a> Cut<'a> {
         let of_squares = [
             (&self.tree).into(),
             (n as u32).into(),
+            (&frames).into(),
+            (&points).into(),
             (&m2p.starts).into(),
             (&m2p.sources).into(),
             (&self.targets.xyz).into(),
@@ -225,9 +234,11 @@ impl<'a> Cut<'a> {
             half_power.into(),
             (&squares).into(),
         ];
-        // SAFETY: arguments as in cut.cu; `sums` and `squares` have two entries for each box and output, `weights` one for each
-        // distance and output, and the ranges of the boxes lie within the targets.
+        // SAFETY: arguments as in cut.cu; there is a frame and a number of points for each box, `sums` and `squares` have two
+        // entries for each box and output, `weights` one for each distance and output, and the ranges of the boxes lie within
+        // the targets.
         unsafe {
+            self.kernels.threads("far_sources", n, &of_sources)?;
             self.kernels.warps("far_sums", n, &of_sums)?;
             self.kernels.threads("far_above", n, &of_above)?;
             if !m2p.is_empty() {

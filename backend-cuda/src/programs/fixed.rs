@@ -97,6 +97,7 @@ pub(crate) fn cut_of_pyramid() -> Program {
 fn cut_of(name: &str, pyramid: u32) -> Program {
     let entries = &[
         "incoming",
+        "far_sources",
         "far_sums",
         "far_above",
         "far_squares",
@@ -167,6 +168,7 @@ pub(crate) fn arrange() -> Program {
         "source_numbers",
         "inner_flags",
         "family_flags",
+        "family_edges",
         "end_flags",
         "end_table",
         "end_members",

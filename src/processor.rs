@@ -53,6 +53,13 @@ pub(crate) trait Processor {
     fn load(&self, _request: &Fmm) -> Result<(), Error> {
         Ok(())
     }
+    /// Makes ready for a plan that is forecast to have this choice, and to take so many bytes on this processor.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    fn expect(&self, _request: &Fmm, _choice: &Choice, _bytes: u64) -> Result<(), Error> {
+        Ok(())
+    }
     /// Completes the parts of a method with the defaults of the processor.
     ///
     /// # Errors
@@ -227,6 +234,11 @@ impl Processor for Cuda {
                 if shares { device.load_programs_of_shares() } else { Ok(()) }
             }
         }
+    }
+    fn expect(&self, request: &Fmm, choice: &Choice, bytes: u64) -> Result<(), Error> {
+        let device = self.open(request.cache.as_ref())?;
+        device.reserve(bytes)?;
+        engine::load_programs(&device, request, choice)
     }
     fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         let refuse = |operation, reason: &str| Err(Error::Unsupported { operation, reason: reason.to_string() });

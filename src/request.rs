@@ -2,7 +2,10 @@
 
 use crate::attributes::{self, Attributes};
 use crate::backend::{Backend, Cpu};
+use crate::candidates::{self, Seen};
 use crate::costs::CostModel;
+use crate::decide;
+use crate::threads::Threads;
 use crate::variant::{Expansion, ListPolicy, Translation, Truncation, Variant};
 use adaptive2d::Norm;
 use fmm_dist::{Strategy, World};
@@ -395,12 +398,29 @@ impl Fmm {
     /// compiler.
     pub fn open(&self) -> Result<(), Error> {
         self.backend.check()?;
+        // They wait for the first plan.
+        drop(Threads::new(candidates::threads(self)?)?);
         let load = |backend: &Backend| backend.processor().load(self);
         let several = self.backend.several();
         let Some((first, others)) = several.split_first() else { return load(&self.backend) };
         // The others find in the cache folder what the first has compiled.
         load(first)?;
         others.par_iter().try_for_each(load)
+    }
+    /// As [`open`](Fmm::open), for a plan of about so many points, and for direct sums over them. Also loads the programs of the
+    /// method and order that are forecast, and takes the memory of the plan from the driver, which would take its time again.
+    /// The process keeps this memory, as it keeps that of a dropped plan. Equal numbers: the targets are the sources.
+    ///
+    /// # Errors
+    /// As [`open`](Fmm::open) and [`memory`](Fmm::memory).
+    pub fn open_for(&self, n_sources: usize, n_targets: usize) -> Result<(), Error> {
+        self.open()?;
+        let (counts, apart) = ([n_sources, n_targets], n_sources != n_targets);
+        let choice = decide::forecast(self, Seen { counts, apart, extent: 0.0 })?;
+        let several = self.backend.several();
+        let bytes = choice.forecast.bytes / several.len().max(1) as u64;
+        let expect = |backend: &Backend| backend.processor().expect(self, &choice, bytes);
+        if several.is_empty() { expect(&self.backend) } else { several.par_iter().try_for_each(expect) }
     }
     /// Strengths per source.
     ///

@@ -319,6 +319,13 @@ pub struct Ground {
     pub(crate) side: Option<f64>,
 }
 
+impl Ground {
+    /// For no points: a method then has its programs, but no operators that depend on the side of boxes.
+    pub fn without_points(device: &Device) -> Ground {
+        Ground { device: device.clone(), side: None }
+    }
+}
+
 /// Tree and lists of points, with their report, times and sizes.
 pub(crate) struct Prepared {
     pub tree: DeviceTree,

@@ -138,7 +138,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     // The devices are opened, and their programs loaded, while the points are read or made.
     let (read, open) = std::thread::scope(|scope| {
-        let open = scope.spawn(|| open(args, &asked.builder));
+        let open = scope.spawn(|| open(args, &asked.builder, asked.demo_points));
         let read = read(args, &asked, WHOLE);
         (read, open.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
@@ -204,8 +204,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     printed(args, report)
 }
 
-/// Opens the GPUs of a sum on one rank, and loads their programs. Returns the seconds of both.
-fn open(args: &RunArgs, builder: &Fmm) -> Result<[f64; 2], Error> {
+/// Opens the GPUs of a sum on one rank, and loads their programs. Returns the seconds of both. How many points a file has is
+/// not known yet.
+fn open(args: &RunArgs, builder: &Fmm, demo_points: usize) -> Result<[f64; 2], Error> {
     let start = Instant::now();
     if args.backend == BackendName::Cpu || args.ranks > 1 {
         return Ok([0.0; 2]);
@@ -214,7 +215,10 @@ fn open(args: &RunArgs, builder: &Fmm) -> Result<[f64; 2], Error> {
     devices.iter().try_for_each(|&device| Cuda { device, ..Cuda::default() }.info().map(drop))?;
     let opened = start.elapsed().as_secs_f64();
     // An error is ignored: the plan loads what is missing, and reports it after errors of the points.
-    let _ = builder.open();
+    let _ = match args.sources {
+        None => builder.open_for(demo_points, demo_points),
+        Some(_) => builder.open(),
+    };
     Ok([opened, start.elapsed().as_secs_f64() - opened])
 }
 

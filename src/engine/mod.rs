@@ -12,7 +12,7 @@ mod ranks;
 mod shares;
 
 pub use census::Counted;
-pub(crate) use device::{Device, OnDevice, TREES_KEPT, Trees, solver as device_solver};
+pub(crate) use device::{Device, OnDevice, TREES_KEPT, Trees, load_programs, solver as device_solver};
 pub(crate) use direct::Direct;
 use direct_on_ranks::DirectOnRanks;
 pub(crate) use octree::{Octree, Sites, solver as host_solver};

@@ -8,11 +8,16 @@ use fmm::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// On cores there is nothing to open. A list of devices is checked as for a plan.
+/// On cores there is nothing to open but threads. A list of devices is checked as for a plan.
 #[test]
 fn a_request_opens_its_devices() {
     assert!(Fmm::new(Laplace).open().is_ok());
     assert!(Fmm::new(Laplace).backend(Hybrid::default()).method(Method::Direct).open().is_ok());
+    assert!(Fmm::new(Laplace).open_for(1000, 2000).is_ok());
+    let e = Fmm::new(Laplace).threads(0).open().unwrap_err();
+    assert!(matches!(e, Error::Parameter { name: "threads", .. }), "{e}");
+    let e = Fmm::new(Laplace).tolerance(0.0).open_for(1000, 1000).unwrap_err();
+    assert!(matches!(e, Error::Tolerance { .. }), "{e}");
     for devices in [&[][..], &[1, 1]] {
         let e = Fmm::new(Laplace).backend(Cuda::devices(devices.iter().copied())).open().unwrap_err();
         assert!(matches!(e, Error::Parameter { name: "devices", .. }), "{e}");

@@ -227,7 +227,7 @@ fn ranks_and_devices_sum_as_one_device() {
     let picks: Vec<usize> = (0..n).rev().step_by(7).collect();
     for count in 1..=devices.len() {
         let on = |request: Fmm| request.backend(Cuda::devices(devices[..count].iter().copied()));
-        on(request(3)).open().unwrap();
+        on(request(3)).open_for(n, n).unwrap();
         let mut plan = on(request(3)).plan(&x, Targets::Sources).unwrap();
         let out = plan.apply(&q).unwrap();
         assert_eq!((&out.potential, &out.gradient), (&one.potential, &one.gradient), "{count} devices");

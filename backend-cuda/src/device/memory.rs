@@ -95,6 +95,23 @@ impl Device {
         self.asked(fresh, || Ok(self.clear_shelves()), bytes, what).map(of)
     }
 
+    /// Takes `bytes` bytes from the driver, without those that are kept already, and keeps them for buffers that come later.
+    /// Takes none if that were more than half of the free memory, or if plans may use only a part of the memory.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        if self.inner.pool.is_none() || self.allowance().is_some() {
+            return Ok(());
+        }
+        let missing = bytes.saturating_sub(self.kept_memory()?);
+        if missing == 0 || missing > self.free_memory()? / 2 {
+            return Ok(());
+        }
+        // SAFETY: nobody uses the memory, which goes to the pool at once.
+        unsafe { self.inner.stream.alloc::<u8>(missing as usize) }.map(drop).map_err(|e| failed("reserving memory", e))
+    }
+
     /// What `alloc` gets from the driver. If memory is short and `room` makes some, `alloc` asks again.
     pub(super) fn asked(
         &self,

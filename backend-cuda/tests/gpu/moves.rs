@@ -17,6 +17,7 @@ pub const TESTS: &[Test] = &[
     ("moves::new_points_take_few_calls", new_points_take_few_calls),
     ("moves::new_points_in_the_plane", new_points_in_the_plane),
     ("moves::new_points_that_are_given_up", new_points_that_are_given_up),
+    ("moves::reserved_memory_is_taken_once", reserved_memory_is_taken_once),
 ];
 
 unsafe extern "C" {
@@ -43,7 +44,7 @@ fn counter() -> Option<impl Fn(&CStr) -> u64> {
 
 /// The calls that some work takes: waits, copies to the host, launches, allocations, questions about memory. Zeros on a
 /// real GPU.
-fn calls_of(work: impl FnOnce()) -> [u64; 5] {
+fn calls_of_any(work: impl FnOnce()) -> [u64; 5] {
     let count = counter();
     let calls = |names: &[&CStr]| count.as_ref().map_or(0, |count| names.iter().map(|name| count(name)).sum::<u64>());
     let all = || {
@@ -60,7 +61,13 @@ fn calls_of(work: impl FnOnce()) -> [u64; 5] {
     let after = all();
     let taken = std::array::from_fn(|k| after[k] - before[k]);
     println!("waits, copies to the host, launches, allocations, questions about memory: {taken:?}");
-    assert!(count.is_none() || taken[0] > 0, "the emulated GPU counts nothing");
+    taken
+}
+
+/// [`calls_of_any`] of work that waits for the device.
+fn calls_of(work: impl FnOnce()) -> [u64; 5] {
+    let taken = calls_of_any(work);
+    assert!(counter().is_none() || taken[0] > 0, "the emulated GPU counts nothing");
     taken
 }
 
@@ -70,6 +77,22 @@ fn few(device: &Device, taken: [u64; 5], [waits, copies, launches]: [u64; 3]) {
     let [allocations, questions] = if device.reserved_memory().unwrap() > 0 { [4, 0] } else { [400, 1] };
     let most = [waits, copies, launches, allocations, questions];
     assert!(taken.iter().zip(most).all(|(taken, most)| *taken <= most), "{taken:?} instead of {most:?}");
+}
+
+/// Memory that is reserved comes from the driver in one call, unless as much is kept already. Without a pool none is
+/// reserved.
+fn reserved_memory_is_taken_once(device: &Device) {
+    const BYTES: u64 = 64 << 20;
+    let before = device.reserved_memory().unwrap();
+    let pooled = before > 0;
+    let taken = calls_of_any(|| device.reserve(before + BYTES).unwrap());
+    let after = device.reserved_memory().unwrap();
+    assert!(!pooled || after >= before + BYTES, "{before} and {after}");
+    assert!(taken[3] <= u64::from(pooled), "{taken:?}");
+    assert_eq!(calls_of_any(|| device.reserve(BYTES).unwrap())[3], 0);
+    // More than the device has is not reserved.
+    device.reserve(device.info().memory).unwrap();
+    assert_eq!(device.reserved_memory().unwrap(), after);
 }
 
 /// Equivalent densities of order 4.

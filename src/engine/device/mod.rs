@@ -13,6 +13,7 @@ use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{build_options, errors_of_attributes, list_options, not_placed, picked};
 use crate::backend::Cuda;
+use crate::candidates::Layout;
 use crate::choice::Choice;
 use crate::cloud::{Cloud, OfRanks, There};
 use crate::mesh::Mesh;
@@ -142,6 +143,17 @@ fn method(r: &Fmm, parts: &Parts, order: usize, ground: &Ground) -> Result<Box<d
     };
     kernels.kernels.nodes = r.attributes.nodes(&kernels.kernels, parts.grid.nodes);
     kernels.device_method(&settings(r, parts, order), r.precision, ground)
+}
+
+/// Loads the programs of the method and the order of a choice, and those of the direct sums that measure its errors.
+pub(crate) fn load_programs(device: &backend_cuda::Device, r: &Fmm, choice: &Choice) -> Result<(), Error> {
+    let Layout::Octree(parts) = &choice.layout else { return Ok(()) };
+    let of_order = || match choice.order {
+        Some(order) => method(r, parts, order, &Ground::without_points(device)).map(drop),
+        None => Ok(()),
+    };
+    let (sums, of_order) = rayon::join(|| r.family.in_space(r.outputs)?.load_device_sum(device), of_order);
+    sums.and(of_order)
 }
 
 impl Device {

@@ -77,6 +77,11 @@ impl Prices for HybridPrices<'_> {
         self.cores.smallest_leaf(parts)
     }
 
+    /// Cores make them.
+    fn operators(&self, parts: &Parts, order: usize) -> f64 {
+        self.cores.operators(parts, order) / self.threads as f64
+    }
+
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
         self.slower(self.forecasts(parts, order, leaf, points))
     }

@@ -23,11 +23,11 @@ pub(crate) use unit::UnitCosts;
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use built_in::{
-    IN_DIRECT_SUMS, INTERPRETED, OPERATIONS, Operations, SMALLEST_DEVICE_LEAF, SMALLEST_LEAF, TREECODE_ON_A_DEVICE,
-    TREECODE_ON_CORES, costs, device_costs, device_operations,
+    IN_DIRECT_SUMS, INTERPRETED, OPERATIONS, OPERATORS_ON_A_DEVICE, OPERATORS_ON_CORES, Operations,
+    SMALLEST_DEVICE_LEAF, SMALLEST_LEAF, TREECODE_ON_A_DEVICE, TREECODE_ON_CORES, costs, device_costs,
+    device_operations,
 };
 use fmm_families::Facts;
-use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Error, Outputs, Precision, Tape};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -102,20 +102,10 @@ pub(crate) trait Prices {
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64;
     /// Seconds of a fast evaluation, from the counts of boxes and edges.
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
+    /// Seconds in which the operators of all far fields of an order are made, for one level of the tree.
+    fn operators(&self, parts: &Parts, order: usize) -> f64;
     /// Work in a part of a tree, in seconds that add up over the parts.
     fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
-}
-
-/// Time of the operators of all far fields of an order p on one level, in units of the time of a pair of points. For each
-/// far field that is c p⁵ with c = 700 for densities on surfaces and 2000 for grids (measured for 1/r, a Gaussian and
-/// waves at orders 6 to 14 on a core of Zen 4, within a factor 2). Spherical harmonics have none.
-pub(crate) fn pairs_of_operators(parts: &Parts, order: usize) -> f64 {
-    let factor = match parts.expansion.fill() {
-        None => 0.0,
-        Some(Fill::Surface) => 700.0,
-        Some(Fill::Volume) => 2000.0,
-    };
-    parts.fields() as f64 * factor * (order as f64).powi(5)
 }
 
 /// Name of the built-in cost model.
@@ -182,6 +172,7 @@ impl CostModel {
             of_treecode: TREECODE_ON_CORES,
             smallest_leaf: SMALLEST_LEAF,
             has_idle_operators: false,
+            operators: OPERATORS_ON_CORES,
         }
     }
 
@@ -214,6 +205,7 @@ impl CostModel {
             of_treecode: TREECODE_ON_A_DEVICE,
             smallest_leaf: SMALLEST_DEVICE_LEAF,
             has_idle_operators: true,
+            operators: OPERATORS_ON_A_DEVICE,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Prices from the unit costs of a [`CostModel`](crate::CostModel), on one CPU core or on a GPU.
 
 use super::built_in::{
-    HarmonicTreecode, IDLE_IN_FAMILIES, IDLE_IN_TILES, PAIRS_PER_HARMONIC, SmallestLeaf, TREECODE_LEAF,
+    HarmonicTreecode, IDLE_IN_FAMILIES, IDLE_IN_TILES, OperatorCosts, PAIRS_PER_HARMONIC, SmallestLeaf, TREECODE_LEAF,
 };
 use super::{Costs, OrderCosts, Prices};
 use crate::mesh::Mesh;
@@ -23,6 +23,7 @@ pub(crate) struct UnitCosts<'a> {
     pub smallest_leaf: SmallestLeaf,
     /// Whether M2L takes time for operators of which a box has no edge, as on a GPU ([`IDLE_IN_TILES`]).
     pub has_idle_operators: bool,
+    pub operators: OperatorCosts,
 }
 
 impl UnitCosts<'_> {
@@ -187,6 +188,22 @@ impl Prices for UnitCosts<'_> {
         }
     }
 
+    fn operators(&self, parts: &Parts, order: usize) -> f64 {
+        let p = order as f64;
+        let one = match (self.operators, parts.expansion.fill()) {
+            (OperatorCosts::Pairs { .. }, None) => 0.0,
+            (OperatorCosts::Pairs { surface, .. }, Some(Fill::Surface)) => self.direct([1, 1]) * surface * p.powi(5),
+            (OperatorCosts::Pairs { volume, .. }, Some(Fill::Volume)) => self.direct([1, 1]) * volume * p.powi(5),
+            (OperatorCosts::Nanoseconds { harmonics, .. }, None) => 1e-9 * harmonics * p.powi(4),
+            (OperatorCosts::Nanoseconds { surface, volume, .. }, Some(fill)) => {
+                let [densities, checks] = self.facts.densities_and_checks(fill).map(|c| c as f64);
+                let each = if fill == Fill::Surface { surface } else { volume };
+                1e-9 * each * densities * checks * p.powi(4)
+            }
+        };
+        parts.fields() as f64 * one
+    }
+
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
         self.whole(self.forecast_of_fields(parts, order, leaf, points))
     }
@@ -229,7 +246,7 @@ mod tests {
     use crate::mesh::Edges;
     use crate::parts::parts;
     use crate::request::Method;
-    use crate::request::Method::{EquivalentDensities, SphericalHarmonics};
+    use crate::request::Method::{EquivalentDensities, Interpolation, SphericalHarmonics};
     use crate::variant::Variant;
     use fmm_families::AnyFamily;
     use fmm_kernels::Laplace;
@@ -250,6 +267,29 @@ mod tests {
             assert!((near / counted - 1.0).abs() < 0.1, "θ = {theta} in {dim} dimensions: {near} for {counted}");
         }
         assert_eq!(near_leaves(0.5, 3, 1.0), 1.0);
+    }
+
+    /// Operators of one order on one NVIDIA H200: method and order; milliseconds beyond the 3 that small orders take
+    /// (`runs/2026-11-28-h200/operators-by-order.txt`, plans that measured one order).
+    const MEASURED_OPERATORS: [(Method, usize, f64); 6] = [
+        (SphericalHarmonics, 13, 8.8),
+        (SphericalHarmonics, 19, 41.0),
+        (EquivalentDensities, 7, 3.0),
+        (EquivalentDensities, 8, 5.0),
+        (Interpolation, 8, 10.6),
+        (Interpolation, 9, 23.3),
+    ];
+
+    #[test]
+    fn operators_cost_what_they_take_on_a_device() {
+        let (model, outputs) = (CostModel::default(), Outputs::POTENTIAL | Outputs::GRADIENT);
+        let facts = AnyFamily::from(Laplace).facts(outputs).unwrap();
+        let device = model.on_device(None, ("laplace", F64, outputs), &facts);
+        for (method, order, milliseconds) in MEASURED_OPERATORS {
+            let parts = parts(&Variant::default(), method, 3, &facts.harmonic).unwrap();
+            let ratio = 1e3 * device.operators(&parts, order) / milliseconds;
+            assert!((0.65..1.5).contains(&ratio), "{method:?} of order {order}: {ratio}");
+        }
     }
 
     /// M2L of 2²⁴ points on one NVIDIA H200: method, precision and order; boxes, leaves and edges; milliseconds. Three rows with the

@@ -2,7 +2,6 @@
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
-use crate::costs;
 use crate::engine::Engine;
 use crate::memory::{self, Forecast, Size};
 use crate::mesh::Mesh;
@@ -97,6 +96,5 @@ pub(super) fn measurement(
         Some(levels) => levels.saturating_sub(2).max(1) as f64,
         None => (boxes.log(2f64.powi(parts.dim as i32)).ceil() - 1.0).max(1.0),
     };
-    let pair = r.backend.processor().prices(r, &task.facts).direct([1, 1]);
-    sums + pair * levels * costs::pairs_of_operators(parts, order)
+    sums + levels * r.backend.processor().prices(r, &task.facts).operators(parts, order)
 }

@@ -5,7 +5,7 @@
 //! method, [`spherical`] those of spherical harmonics, [`laurent`] the stages of the two-dimensional method.
 
 // What the feature leaves out is there, and checked by the compiler.
-#![cfg_attr(feature = "develop", allow(dead_code, unused_imports))]
+#![cfg_attr(any(feature = "develop", without_avx512), allow(dead_code, unused_imports))]
 
 mod admissible;
 mod application;

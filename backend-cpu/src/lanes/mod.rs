@@ -47,7 +47,8 @@ impl Isa {
         [Isa::Avx512, Isa::Avx2, Isa::Portable].into_iter().filter(|isa| isa.is_available()).collect()
     }
 
-    /// Whether this machine has the instruction set.
+    /// Whether this machine has the instruction set, and the crate was compiled for it: with `--cfg without_avx512` it has no
+    /// AVX-512.
     pub fn is_available(self) -> bool {
         static FOUND: OnceLock<[bool; 3]> = OnceLock::new();
         FOUND.get_or_init(|| [Isa::Avx512, Isa::Avx2, Isa::Portable].map(Isa::probe))[self as usize]
@@ -57,7 +58,8 @@ impl Isa {
         match self {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
-                is_x86_feature_detected!("avx512f")
+                !cfg!(without_avx512)
+                    && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
                     && Isa::Avx2.probe()
@@ -113,11 +115,13 @@ pub fn dispatch_large<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     if isa.is_available() {
         match isa {
             // SAFETY: `is_available` has just found the features of this set.
-            #[cfg(not(feature = "develop"))]
+            #[cfg(not(any(feature = "develop", without_avx512)))]
             Isa::Avx512 => return unsafe { run!(avx512, [], work) },
             #[cfg(feature = "develop")]
             // SAFETY: a machine with AVX-512 has AVX2.
             Isa::Avx512 => return unsafe { run!(avx2, [Scalar], work) },
+            #[cfg(all(not(feature = "develop"), without_avx512))]
+            Isa::Avx512 => {}
             // SAFETY: as above. (Scalars, but with the machine's fused multiply-add.)
             Isa::Avx2 => return unsafe { run!(avx2, [Scalar], work) },
             Isa::Portable => {}
@@ -138,8 +142,10 @@ pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
             // SAFETY: a machine with AVX-512 has AVX2.
             Isa::Avx512 => return unsafe { run!(avx2, [avx2::Avx2], work) },
             // SAFETY: `is_available` has just found the features of this set.
-            #[cfg(not(feature = "develop"))]
+            #[cfg(not(any(feature = "develop", without_avx512)))]
             Isa::Avx512 => return unsafe { run!(avx512, [], work) },
+            #[cfg(all(not(feature = "develop"), without_avx512))]
+            Isa::Avx512 => {}
             // SAFETY: as above.
             Isa::Avx2 => return unsafe { run!(avx2, [avx2::Avx2], work) },
             Isa::Portable => {}

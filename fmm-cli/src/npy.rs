@@ -58,17 +58,31 @@ pub fn read_part(path: &Path, part: Part) -> Result<Array, Failure> {
     Ok(array)
 }
 
-/// Rows of a `.npy` file in row-major order; `None` for other files.
-fn rows_of_npy(path: &Path, part: Part) -> Result<Option<Array>, String> {
+/// The number of rows of a `.npy` file, from its header; `None` for other files, and for those that cannot be read.
+pub fn rows(path: &Path) -> Option<usize> {
+    let start = start_of_npy(&mut File::open(path).ok()?).ok()??;
+    Some(split(&start).ok()?.0.rows)
+}
+
+/// The bytes of a `.npy` file up to the end of its header; `None` for other files.
+fn start_of_npy(file: &mut File) -> Result<Option<Vec<u8>>, String> {
     let text = |e: std::io::Error| e.to_string();
-    let mut file = File::open(path).map_err(text)?;
     let mut start = Vec::new();
-    (&mut file).take(12).read_to_end(&mut start).map_err(text)?;
+    (&mut *file).take(12).read_to_end(&mut start).map_err(text)?;
     if !start.starts_with(MAGIC) {
         return Ok(None);
     }
     let end = header_range(&start)?.end;
-    (&mut file).take((end - start.len().min(end)) as u64).read_to_end(&mut start).map_err(text)?;
+    (&mut *file).take((end - start.len().min(end)) as u64).read_to_end(&mut start).map_err(text)?;
+    Ok(Some(start))
+}
+
+/// Rows of a `.npy` file in row-major order; `None` for other files.
+fn rows_of_npy(path: &Path, part: Part) -> Result<Option<Array>, String> {
+    let text = |e: std::io::Error| e.to_string();
+    let mut file = File::open(path).map_err(text)?;
+    let Some(start) = start_of_npy(&mut file)? else { return Ok(None) };
+    let end = start.len();
     let (header, _) = split(&start)?;
     if header.fortran && !header.complex {
         return Ok(None);
@@ -312,11 +326,15 @@ mod tests {
                 }
                 let (parts, whole) = (parts.unwrap(), read(&path).unwrap());
                 assert_eq!(parts.iter().map(|a| a.rows).sum::<usize>(), whole.rows, "{name} on {ranks}");
+                assert_eq!(rows(&path), Some(whole.rows), "{name}");
                 assert!(parts.iter().all(|a| a.columns == whole.columns && a.complex == whole.complex));
                 assert_eq!(parts.into_iter().flat_map(|a| a.values).collect::<Vec<_>>(), whole.values);
             }
         }
         assert!(read_part(&folder.path().join("nothing.npy"), (0, 2)).is_err());
+        let text = folder.path().join("text");
+        std::fs::write(&text, "1 2 3").unwrap();
+        assert_eq!((rows(&text), rows(&folder.path().join("nothing.npy"))), (None, None));
     }
 
     #[test]

@@ -204,8 +204,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     printed(args, report)
 }
 
-/// Opens the GPUs of a sum on one rank, and loads their programs. Returns the seconds of both. How many points a file has is
-/// not known yet.
+/// Opens the GPUs of a sum on one rank, and makes ready for its plan. Returns the seconds of both.
 fn open(args: &RunArgs, builder: &Fmm, demo_points: usize) -> Result<[f64; 2], Error> {
     let start = Instant::now();
     if args.backend == BackendName::Cpu || args.ranks > 1 {
@@ -215,9 +214,12 @@ fn open(args: &RunArgs, builder: &Fmm, demo_points: usize) -> Result<[f64; 2], E
     devices.iter().try_for_each(|&device| Cuda { device, ..Cuda::default() }.info().map(drop))?;
     let opened = start.elapsed().as_secs_f64();
     // An error is ignored: the plan loads what is missing, and reports it after errors of the points.
-    let _ = match args.sources {
-        None => builder.open_for(demo_points, demo_points),
-        Some(_) => builder.open(),
+    let sources = args.sources.as_deref().map_or(Some(demo_points), npy::rows);
+    let targets = args.targets.as_deref().map_or(sources, npy::rows);
+    let _ = match sources.zip(targets) {
+        Some((sources, targets)) => builder.open_for(sources, targets),
+        // Only `.npy` files say how many points they have before they are read.
+        None => builder.open(),
     };
     Ok([opened, start.elapsed().as_secs_f64() - opened])
 }

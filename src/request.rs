@@ -388,14 +388,14 @@ impl Fmm {
         self.variant.nodes = Some(nodes);
         self
     }
-    /// Opens the GPUs of the backend, and loads the programs that every plan of this request needs there: from the folder of
-    /// [`operator_cache`](Fmm::operator_cache), or compiled, which takes seconds. On a CPU there is nothing to do. A call
-    /// is optional, because a plan loads what is not loaded. Called beside other work, such as reading the points, it saves
-    /// the first plan some milliseconds.
+    /// Starts the [threads](Fmm::threads) of a plan, which wait for it, opens the GPUs of the backend, and loads the programs that
+    /// every plan of this request needs there: from the folder of [`operator_cache`](Fmm::operator_cache), or compiled, which
+    /// takes seconds. A call is optional, because a plan does what is not done. Called beside other work, such as reading the
+    /// points, it saves the first plan some milliseconds.
     ///
     /// # Errors
-    /// [`Error::Parameter`] for a list of devices that no plan takes, [`Error::NoDevice`], and errors of a device and of its
-    /// compiler.
+    /// [`Error::Parameter`] for a list of devices or a number of threads that no plan takes, [`Error::Threads`],
+    /// [`Error::NoDevice`], and errors of a device and of its compiler.
     pub fn open(&self) -> Result<(), Error> {
         self.backend.check()?;
         // They wait for the first plan.
@@ -407,9 +407,10 @@ impl Fmm {
         load(first)?;
         others.par_iter().try_for_each(load)
     }
-    /// As [`open`](Fmm::open), for a plan of about so many points, and for direct sums over them. Also loads the programs of the
-    /// method and order that are forecast, and takes the memory of the plan from the driver, which would take its time again.
-    /// The process keeps this memory, as it keeps that of a dropped plan. Equal numbers: the targets are the sources.
+    /// Makes ready for a plan of about so many points, of all [ranks](Fmm::ranks): [opens](Fmm::open) the GPUs, loads the programs
+    /// of the method and the order that are forecast, and takes the memory of the plan from the driver. (The driver needs a
+    /// millisecond for each gigabyte.) The process keeps this memory, as it keeps that of a dropped plan. If both numbers are
+    /// equal, the targets are assumed to be the sources.
     ///
     /// # Errors
     /// As [`open`](Fmm::open) and [`memory`](Fmm::memory).
@@ -418,9 +419,14 @@ impl Fmm {
         let (counts, apart) = ([n_sources, n_targets], n_sources != n_targets);
         let choice = decide::forecast(self, Seen { counts, apart, extent: 0.0 })?;
         let several = self.backend.several();
-        let bytes = choice.forecast.bytes / several.len().max(1) as u64;
+        // For a given order each device has a share of the points. To measure errors, each has all of them.
+        let shares = if self.order.is_some() { several.len().max(1) } else { 1 };
+        let bytes = choice.forecast.bytes / shares as u64;
         let expect = |backend: &Backend| backend.processor().expect(self, &choice, bytes);
-        if several.is_empty() { expect(&self.backend) } else { several.par_iter().try_for_each(expect) }
+        Threads::new(candidates::threads(self)?)?.install(|| match &several[..] {
+            [] => expect(&self.backend),
+            _ => several.par_iter().try_for_each(expect),
+        })
     }
     /// Strengths per source.
     ///

@@ -6,21 +6,29 @@ use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The thread pool in which a plan works. A dropped pool is kept for the next plan of the process, because to start sixteen
-/// threads takes about half a millisecond, and a plan on a GPU not many more.
+/// threads takes half a millisecond, and a plan on a GPU not many more.
 #[derive(Debug)]
-pub(crate) struct Threads(Option<ThreadPool>);
+pub(crate) struct Threads(Option<Pool>);
 
-/// A pool that no plan uses.
-struct Idle {
+/// A pool, with the process whose threads it has. A process that is forked off gets a copy of the pool, but no threads.
+#[derive(Debug)]
+struct Pool {
     pool: ThreadPool,
-    /// The process whose threads they are. A process that was forked off does not have them.
     process: u32,
 }
 
-static IDLE: Mutex<Option<Idle>> = Mutex::new(None);
+impl Pool {
+    /// Whether its threads are those of this process.
+    fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
 
-/// The idle pool. A poisoned lock is fine: pools are moved whole.
-fn idle() -> MutexGuard<'static, Option<Idle>> {
+/// The pool that no plan uses.
+static IDLE: Mutex<Option<Pool>> = Mutex::new(None);
+
+/// [`IDLE`], locked. A poisoned lock is fine: pools are moved whole.
+fn idle() -> MutexGuard<'static, Option<Pool>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -30,32 +38,36 @@ impl Threads {
     /// # Errors
     /// [`Error::Threads`] if the system has no more threads.
     pub fn new(threads: usize) -> Result<Self, Error> {
-        let here = std::process::id();
-        let serves = |idle: &mut Idle| idle.process != here || idle.pool.current_num_threads() == threads;
-        let taken = idle().take_if(serves);
+        let taken = idle().take_if(|idle| !idle.is_here() || idle.pool.current_num_threads() == threads);
         match taken {
-            Some(Idle { pool, process }) if process == here => return Ok(Threads(Some(pool))),
-            // To drop it would wake its threads.
-            Some(Idle { pool, .. }) => std::mem::forget(pool),
+            Some(pool) if pool.is_here() => return Ok(Threads(Some(pool))),
+            // To drop it would wake threads that are not there.
+            Some(pool) => std::mem::forget(pool),
             None => {}
         }
         let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.map(|pool| Threads(Some(pool))).map_err(|e| Error::Threads { threads, reason: e.to_string() })
+        let pool = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+        Ok(Threads(Some(Pool { pool, process: std::process::id() })))
     }
 }
 
 impl Deref for Threads {
     type Target = ThreadPool;
     fn deref(&self) -> &ThreadPool {
-        self.0.as_ref().expect("it is there until the drop")
+        &self.0.as_ref().expect("it is there until the drop").pool
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        let process = std::process::id();
-        let before = self.0.take().and_then(|pool| idle().replace(Idle { pool, process }));
-        // Its threads are told to end without the lock.
+        let before = match self.0.take() {
+            Some(pool) if pool.is_here() => idle().replace(pool),
+            pool => {
+                std::mem::forget(pool);
+                None
+            }
+        };
+        // Without the lock: this tells its threads to end.
         drop(before);
     }
 }
@@ -78,5 +90,21 @@ mod tests {
             names(&Threads::new(THREADS).unwrap()) == before
         };
         assert!((0..100).any(served));
+    }
+
+    /// In a process that was forked off, a pool of the process before would wait for ever.
+    #[test]
+    fn a_pool_of_another_process_is_not_taken() {
+        const THREADS: usize = 6;
+        let of_another = || {
+            let mut threads = Threads::new(THREADS).unwrap();
+            threads.0.as_mut().unwrap().process ^= 1;
+            threads
+        };
+        drop(of_another());
+        assert!(idle().as_ref().is_none_or(Pool::is_here));
+        let other = of_another().0.take();
+        *idle() = other;
+        assert_eq!(Threads::new(THREADS).unwrap().broadcast(|_| ()).len(), THREADS);
     }
 }

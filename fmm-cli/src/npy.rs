@@ -58,8 +58,12 @@ pub fn read_part(path: &Path, part: Part) -> Result<Array, Failure> {
     Ok(array)
 }
 
-/// The number of rows of a `.npy` file, from its header; `None` for other files, and for those that cannot be read.
+/// The number of rows of a `.npy` file, from its header; `None` for other files, and for those that cannot be read. What a
+/// pipe has can be read only once, so that a pipe is left alone.
 pub fn rows(path: &Path) -> Option<usize> {
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
     let start = start_of_npy(&mut File::open(path).ok()?).ok()??;
     Some(split(&start).ok()?.0.rows)
 }

@@ -165,16 +165,18 @@ pub(crate) enum OperatorCosts {
     /// In units of the time of a pair of points, divided by p⁵, for densities on surfaces and in volumes. Those of harmonics
     /// take no time.
     Pairs { surface: f64, volume: f64 },
-    /// In nanoseconds, divided by p⁴ and by the components of an operator.
-    Nanoseconds { harmonics: f64, surface: f64, volume: f64 },
+    /// In nanoseconds, for each pair of harmonics of a source and a target, and of points of two lattices and components of the
+    /// kernel. Treecodes by harmonics have none.
+    Nanoseconds { harmonics: f64, densities: f64 },
 }
 
 /// Measured for 1/r, a Gaussian and waves at orders 6 to 14 on a core of Zen 4, within a factor 2.
 pub(super) const OPERATORS_ON_CORES: OperatorCosts = OperatorCosts::Pairs { surface: 700.0, volume: 2000.0 };
-/// Measured for 1/r on one NVIDIA H200 with operators of densities on disk, within a factor 1.5 for orders 8 to 24
-/// (`runs/2026-11-28-h200/operators-by-order.txt`). Beside that an order takes 3 ms, most of it programs.
+/// Measured for 1/r on one NVIDIA H200 with operators of densities on disk (`runs/2026-11-28-h200/operators-by-order.txt`):
+/// dense matrices of harmonics at orders 13 to 23 within a factor 1.1, densities of orders 7 to 12 within a factor 1.5. Rotations
+/// take half as long as such matrices. Beside that an order takes 3 ms, most of it programs.
 pub(super) const OPERATORS_ON_A_DEVICE: OperatorCosts =
-    OperatorCosts::Nanoseconds { harmonics: 290.0, surface: 1100.0, volume: 3300.0 };
+    OperatorCosts::Nanoseconds { harmonics: 290.0, densities: 45.0 };
 
 /// As [`IDLE_IN_TILES`], for lattices. Their spectra are multiplied for whole families (the 2ᵈ children of a box). A child that
 /// is not there is a spectrum of zeros, which takes as long.

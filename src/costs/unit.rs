@@ -194,11 +194,14 @@ impl Prices for UnitCosts<'_> {
             (OperatorCosts::Pairs { .. }, None) => 0.0,
             (OperatorCosts::Pairs { surface, .. }, Some(Fill::Surface)) => self.direct([1, 1]) * surface * p.powi(5),
             (OperatorCosts::Pairs { volume, .. }, Some(Fill::Volume)) => self.direct([1, 1]) * volume * p.powi(5),
-            (OperatorCosts::Nanoseconds { harmonics, .. }, None) => 1e-9 * harmonics * p.powi(4),
-            (OperatorCosts::Nanoseconds { surface, volume, .. }, Some(fill)) => {
-                let [densities, checks] = self.facts.densities_and_checks(fill).map(|c| c as f64);
-                let each = if fill == Fill::Surface { surface } else { volume };
-                1e-9 * each * densities * checks * p.powi(4)
+            (OperatorCosts::Nanoseconds { harmonics, .. }, None) => match parts.policy {
+                Policy::Treecode { .. } => 0.0,
+                Policy::Uvwx | Policy::Stencil119 => 1e-9 * harmonics * p.powi(4),
+            },
+            (OperatorCosts::Nanoseconds { densities, .. }, Some(fill)) => {
+                let components = self.facts.densities_and_checks(fill).iter().product::<usize>() as f64;
+                let points = parts.lattice(order).map_or(0.0, |lattice| lattice.len() as f64);
+                1e-9 * densities * components * points.powi(2)
             }
         };
         parts.fields() as f64 * one

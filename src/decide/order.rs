@@ -9,8 +9,8 @@ use fmm_traits::Error;
 /// operators. So a candidate whose operators cost nothing is measured if its forecast is 7 % below that of a known way.
 /// Forecasts of two expansions err by up to a fifth against each other.
 const EVALUATIONS: f64 = 4.0;
-/// If the next order of a candidate costs this many times as much as another candidate, each with its part of a measurement, the
-/// other one is tried first. The boxes of a candidate that has waited must be built again, which a gain of a few per cent does not pay.
+/// If the next order of a candidate costs this many times as much as another candidate, the other one is tried first: with
+/// their parts of measurements, and without. The boxes of a candidate that has waited must be built again, which a gain of a few per cent does not pay.
 pub(super) const MIN_RATIO_TO_WAIT: f64 = 1.1;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;
@@ -170,14 +170,12 @@ fn climb<F: Field>(
             let all: Vec<&Candidate> = [&next].into_iter().chain(&rivals.fast).collect();
             let mut rival_prices = attempt.prices(&all, last.0)?;
             let own = rival_prices.remove(0);
-            // Seconds of an evaluation, with its part of the measurement before.
-            let with_part = |of: &Candidate, order: usize, seconds: f64, levels: Option<usize>| {
-                seconds + field.measurement(of, order, seconds, levels) / EVALUATIONS
-            };
+            let is_dearer = |own: f64, other: f64| own > MIN_RATIO_TO_WAIT * other;
             let is_behind = |(rival, price): (&Candidate, &Option<f64>)| {
                 let [own, price] = own.zip(*price).map_or([next.seconds, rival.seconds], |(own, price)| [own, price]);
-                let others = with_part(rival, rival.first(), price, levels);
-                with_part(candidate, order, own, levels) > MIN_RATIO_TO_WAIT * others
+                let own_part = field.measurement(&next, order, own, levels) / EVALUATIONS;
+                let part = field.measurement(rival, rival.first(), price, None) / EVALUATIONS;
+                is_dearer(own, price) && is_dearer(own + own_part, price + part)
             };
             seconds = own.unwrap_or(seconds);
             let orders = measured.iter().map(|m| m.0).chain([order]);

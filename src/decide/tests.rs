@@ -205,12 +205,19 @@ fn line() -> impl Strategy<Value = Line> {
 #[test]
 fn a_candidate_waits_for_one_that_is_cheaper_on_its_boxes() {
     let tolerance = 1e-4;
-    let of = |counted: [f64; 3]| {
+    let of = |counted: [f64; 3], of_rival: f64| {
         let (fast, of_direct) = of_laplace(tolerance);
-        let line =
-            |(seconds, counted)| Line { seconds, counted, digits: 0.7, floor: 0.0, operators: 0.0, fails: false };
+        let line = |((seconds, counted), operators)| Line {
+            seconds,
+            counted,
+            digits: 0.7,
+            floor: 0.0,
+            operators,
+            fails: false,
+        };
         // The third costs so much that it is never tried.
-        let lines: Vec<Line> = [1.0, 1.1, 90.0].into_iter().zip(counted).map(line).collect();
+        let lines = [1.0, 1.1, 90.0].into_iter().zip(counted).zip([0.0, of_rival, 0.0]);
+        let lines: Vec<Line> = lines.map(line).collect();
         let methods: Vec<Method> = fast.iter().map(|c| c.method).collect();
         // Scaled so that 1.0, 1.1 and 90 are the forecasts at the first orders.
         let scaled = fast.into_iter().zip(lines).map(|(c, line)| {
@@ -224,9 +231,11 @@ fn a_candidate_waits_for_one_that_is_cheaper_on_its_boxes() {
         measured.into_iter().map(|(method, _)| place(method)).collect::<Vec<usize>>()
     };
     // All prices are half of their forecasts, so the rival is cheaper on the boxes, too, and is tried second.
-    assert_eq!(of([0.5, 0.5, 0.5])[..2], [0, 1]);
+    assert_eq!(of([0.5, 0.5, 0.5], 0.0)[..2], [0, 1]);
+    // Operators of the rival take longer than the rival saves.
+    assert_eq!(of([0.5, 0.5, 0.5], 9e-4)[..2], [0, 0]);
     // Only the first candidate is cheaper than its forecast, so it is measured again.
-    assert_eq!(of([0.3, 1.0, 1.0])[..2], [0, 0]);
+    assert_eq!(of([0.3, 1.0, 1.0], 0.0)[..2], [0, 0]);
 }
 
 proptest! {

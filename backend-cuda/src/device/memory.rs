@@ -95,21 +95,24 @@ impl Device {
         self.asked(fresh, || Ok(self.clear_shelves()), bytes, what).map(of)
     }
 
-    /// Takes `bytes` bytes from the driver, without those that are kept already, and keeps them for buffers that come later.
-    /// Takes none if that were more than half of the free memory, or if plans may use only a part of the memory.
+    /// Takes `bytes` bytes from the driver in one piece, and keeps them for buffers that come later. Takes none if as many are
+    /// kept already, if they were more than half of the free memory, or if plans may use only a part of the memory.
     ///
     /// # Errors
     /// Errors of the device.
     pub fn reserve(&self, bytes: u64) -> Result<(), Error> {
-        if self.inner.pool.is_none() || self.allowance().is_some() {
+        let refused = self.inner.pool.is_none() || self.allowance().is_some();
+        if refused || bytes <= self.kept_memory()? || bytes > self.free_memory()? / 2 {
             return Ok(());
         }
-        let missing = bytes.saturating_sub(self.kept_memory()?);
-        if missing == 0 || missing > self.free_memory()? / 2 {
-            return Ok(());
-        }
+        // What is kept in smaller pieces would be kept beside it.
+        self.give_back()?;
         // SAFETY: nobody uses the memory, which goes to the pool at once.
-        unsafe { self.inner.stream.alloc::<u8>(missing as usize) }.map(drop).map_err(|e| failed("reserving memory", e))
+        match unsafe { self.inner.stream.alloc::<u8>(bytes as usize) } {
+            // Another process has taken the memory meanwhile.
+            Err(e) if out_of_memory(e) => Ok(()),
+            taken => taken.map(drop).map_err(|e| failed("reserving memory", e)),
+        }
     }
 
     /// What `alloc` gets from the driver. If memory is short and `room` makes some, `alloc` asks again.

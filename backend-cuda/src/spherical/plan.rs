@@ -317,8 +317,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             parts: [false, true].map(|m2p| base.parts(self.group(m2p))),
             read,
             multipoles: device.zeros(numbers, "multipoles")?,
-            // M2L clears them.
-            locals: device.alloc(numbers + within.0 * row(self.order), "locals")?,
+            locals: device.zeros(numbers + within.0 * row(self.order), "locals")?,
         }))
     }
 

@@ -79,7 +79,7 @@ fn few(device: &Device, taken: [u64; 5], [waits, copies, launches]: [u64; 3]) {
     assert!(taken.iter().zip(most).all(|(taken, most)| *taken <= most), "{taken:?} instead of {most:?}");
 }
 
-/// Memory that is reserved comes from the driver in one call, unless as much is kept already. Without a pool none is
+/// Memory that is reserved comes from the driver in one piece, unless as much is kept already. Without a pool none is
 /// reserved.
 fn reserved_memory_is_taken_once(device: &Device) {
     const BYTES: u64 = 64 << 20;

@@ -145,7 +145,8 @@ fn method(r: &Fmm, parts: &Parts, order: usize, ground: &Ground) -> Result<Box<d
     kernels.device_method(&settings(r, parts, order), r.precision, ground)
 }
 
-/// Loads the programs of the method and the order of a choice, and those of the direct sums that measure its errors.
+/// Loads the programs of the method and the order of a choice, and those of the direct sums that measure its errors. The method
+/// is made without points and dropped; the device keeps its programs.
 pub(crate) fn load_programs(device: &backend_cuda::Device, r: &Fmm, choice: &Choice) -> Result<(), Error> {
     let Layout::Octree(parts) = &choice.layout else { return Ok(()) };
     let of_order = || match choice.order {

@@ -233,7 +233,7 @@ fn a_candidate_waits_for_one_that_is_cheaper_on_its_boxes() {
     // All prices are half of their forecasts, so the rival is cheaper on the boxes, too, and is tried second.
     assert_eq!(of([0.5, 0.5, 0.5], 0.0)[..2], [0, 1]);
     // Operators of the rival take longer than the rival saves.
-    assert_eq!(of([0.5, 0.5, 0.5], 9e-4)[..2], [0, 0]);
+    assert_eq!(of([0.5, 0.5, 0.5], 0.1)[..2], [0, 0]);
     // Only the first candidate is cheaper than its forecast, so it is measured again.
     assert_eq!(of([0.3, 1.0, 1.0], 0.0)[..2], [0, 0]);
 }

@@ -53,7 +53,7 @@ pub(crate) trait Processor {
     fn load(&self, _request: &Fmm) -> Result<(), Error> {
         Ok(())
     }
-    /// Makes ready for a plan that is forecast to have this choice, and to take so many bytes on this processor.
+    /// Prepares this processor for a plan whose choice is forecast to be this one, and which needs so many bytes here.
     ///
     /// # Errors
     /// As [`load`](Self::load).

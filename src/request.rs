@@ -388,17 +388,18 @@ impl Fmm {
         self.variant.nodes = Some(nodes);
         self
     }
-    /// Starts the [threads](Fmm::threads) of a plan, which wait for it, opens the GPUs of the backend, and loads the programs that
-    /// every plan of this request needs there: from the folder of [`operator_cache`](Fmm::operator_cache), or compiled, which
-    /// takes seconds. A call is optional, because a plan does what is not done. Called beside other work, such as reading the
-    /// points, it saves the first plan some milliseconds.
+    /// Prepares this process for plans of this request. The call starts the [threads](Fmm::threads) of a plan, opens the GPUs of
+    /// the backend, and loads the programs that every plan needs on them. Programs come from the folder of
+    /// [`operator_cache`](Fmm::operator_cache); otherwise they are compiled, which takes seconds. A call is optional, because a
+    /// plan makes up for what is missing. Called beside other work, such as reading the points, it saves the first plan some
+    /// milliseconds.
     ///
     /// # Errors
     /// [`Error::Parameter`] for a list of devices or a number of threads that no plan takes, [`Error::Threads`],
     /// [`Error::NoDevice`], and errors of a device and of its compiler.
     pub fn open(&self) -> Result<(), Error> {
         self.backend.check()?;
-        // They wait for the first plan.
+        // Dropped threads are kept for the first plan.
         drop(Threads::new(candidates::threads(self)?)?);
         let load = |backend: &Backend| backend.processor().load(self);
         let several = self.backend.several();
@@ -407,10 +408,12 @@ impl Fmm {
         load(first)?;
         others.par_iter().try_for_each(load)
     }
-    /// Makes ready for a plan of about so many points, of all [ranks](Fmm::ranks): [opens](Fmm::open) the GPUs, loads the programs
-    /// of the method and the order that are forecast, and takes the memory of the plan from the driver. (The driver needs a
-    /// millisecond for each gigabyte.) The process keeps this memory, as it keeps that of a dropped plan. If both numbers are
-    /// equal, the targets are assumed to be the sources.
+    /// Prepares this process for a plan of about `n_sources` sources and `n_targets` targets, counted over all
+    /// [ranks](Fmm::ranks). The call does what [`open`](Fmm::open) does. On a GPU and in space it also loads the programs of the
+    /// method and the order that are forecast, and takes the memory of the plan from the driver, which needs a millisecond for
+    /// each gigabyte. It takes none if the plan needs more than half of the free memory, or if the backend limits its memory.
+    /// The process keeps this memory, as it keeps that of a dropped plan. If both numbers are equal, the targets are assumed to
+    /// be the sources.
     ///
     /// # Errors
     /// As [`open`](Fmm::open) and [`memory`](Fmm::memory).
@@ -419,7 +422,7 @@ impl Fmm {
         let (counts, apart) = ([n_sources, n_targets], n_sources != n_targets);
         let choice = decide::forecast(self, Seen { counts, apart, extent: 0.0 })?;
         let several = self.backend.several();
-        // For a given order each device has a share of the points. To measure errors, each has all of them.
+        // If the caller gives the order, each device has a share of the points. Otherwise errors are measured, and each has all of them.
         let shares = if self.order.is_some() { several.len().max(1) } else { 1 };
         let bytes = choice.forecast.bytes / shares as u64;
         let expect = |backend: &Backend| backend.processor().expect(self, &choice, bytes);

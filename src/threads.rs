@@ -5,12 +5,13 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The thread pool in which a plan works. A dropped pool is kept for the next plan of the process, because to start sixteen
-/// threads takes half a millisecond, and a plan on a GPU not many more.
+/// The thread pool in which a plan works. A dropped pool is kept for the next plan of the process, because to start
+/// sixteen threads takes half a millisecond. A first plan of few points on a GPU takes ten.
 #[derive(Debug)]
 pub(crate) struct Threads(Option<Pool>);
 
-/// A pool, with the process whose threads it has. A process that is forked off gets a copy of the pool, but no threads.
+/// A thread pool, and the number of the process that started its threads. A process that is forked off gets a copy of the pool,
+/// but none of the threads.
 #[derive(Debug)]
 struct Pool {
     pool: ThreadPool,
@@ -18,13 +19,13 @@ struct Pool {
 }
 
 impl Pool {
-    /// Whether its threads are those of this process.
+    /// Whether this process started the threads.
     fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
 }
 
-/// The pool that no plan uses.
+/// A pool that no plan uses.
 static IDLE: Mutex<Option<Pool>> = Mutex::new(None);
 
 /// [`IDLE`], locked. A poisoned lock is fine: pools are moved whole.
@@ -33,7 +34,7 @@ fn idle() -> MutexGuard<'static, Option<Pool>> {
 }
 
 impl Threads {
-    /// A pool of so many threads: the idle one, or a new one.
+    /// A pool of `threads` threads: the idle one if it has as many, or a new one.
     ///
     /// # Errors
     /// [`Error::Threads`] if the system has no more threads.
@@ -41,7 +42,7 @@ impl Threads {
         let taken = idle().take_if(|idle| !idle.is_here() || idle.pool.current_num_threads() == threads);
         match taken {
             Some(pool) if pool.is_here() => return Ok(Threads(Some(pool))),
-            // To drop it would wake threads that are not there.
+            // To drop it would wake threads that this process does not have.
             Some(pool) => std::mem::forget(pool),
             None => {}
         }
@@ -67,7 +68,7 @@ impl Drop for Threads {
                 None
             }
         };
-        // Without the lock: this tells its threads to end.
+        // Dropped without the lock, a pool tells its threads to end.
         drop(before);
     }
 }
@@ -92,7 +93,7 @@ mod tests {
         assert!((0..100).any(served));
     }
 
-    /// In a process that was forked off, a pool of the process before would wait for ever.
+    /// After a fork, work in a pool of the parent would wait for ever.
     #[test]
     fn a_pool_of_another_process_is_not_taken() {
         const THREADS: usize = 6;

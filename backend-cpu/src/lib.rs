@@ -4,7 +4,7 @@
 //! [`direct`] the oracle of sums, [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density
 //! method, [`spherical`] those of spherical harmonics, [`laurent`] the stages of the two-dimensional method.
 
-// What the feature leaves out is there, and checked by the compiler.
+// The feature and the cfg leave some code unused. The compiler still checks that code.
 #![cfg_attr(any(feature = "develop", without_avx512), allow(dead_code, unused_imports))]
 
 mod admissible;

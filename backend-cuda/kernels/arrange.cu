@@ -213,10 +213,11 @@ __device__ __forceinline__ u32 place_of(u32 slot) {
   return 9 * (x / 2) + 3 * (y / 2) + z / 2;
 }
 
-// Words of a family in `kept`: the sources of all slots, then what the ends want of slots i and i + SLOTS / 2, in one word.
+// The number of words that `kept` has for each family: the sources of all slots, then the masks `wanted` of slot i (low half) and
+// of slot i + SLOTS / 2 (high half) in one word.
 #define KEPT (SLOTS + SLOTS / 2)
 
-// Collects the M2L edges into each family, for `end_table`. used[f]: the ends of family f in which any edge ends, as bits.
+// Collects the M2L edges into each family, for `end_table`. used[f]: bit e is set if end e of family f receives an edge.
 // keys[f], by which families are sorted: bit k is set if a child of the box in place k sends to the family. One warp per
 // family, WARPS per block.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
@@ -245,8 +246,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   if (lane_id() == 0) used[f] = own, keys[f] = places;
 }
 
-// flags[end · families + f]: whether any M2L edge ends in that end of the family in place f of the order; `order` may be
-// null. `used` as of `family_edges`.
+// flags[end · families + f]: whether that end of the family in place f receives an M2L edge. order[f]: the number of this family
+// in `used`, which `family_edges` has written; null if all families have their own places.
 extern "C" __global__ void end_flags(const u32* used, const u32* order, u32 families, u32* flags) {
   const u32 f = blockIdx.x * blockDim.x + threadIdx.x;
   if (f >= families) return;
@@ -266,7 +267,7 @@ static_assert(32 * TABLE_WARPS % FAMILIES == 0, "a thread keeps its family from 
 // The items: places[end · families + f] is the item of an end. rows[item]: the row of the locals that it receives,
 // which is that of a box, or from row `count` on that of a domain. owners[item]: its family. table[slot · items +
 // item]: the source in a slot, plus 1; the table must be filled with NOBODY before. `parents`, `flags` and `places` are in
-// the order of families, `kept` (of `family_edges`) is not. FAMILIES and TABLE_WARPS per block.
+// the order of places, `kept` in that of `family_edges`. FAMILIES and TABLE_WARPS per block.
 extern "C" __global__ void __launch_bounds__(32 * TABLE_WARPS)
     end_table(const Boxes* boxes, const u8* octants, const Ends* ends_table, const u32* parents, u32 families,
               const u32* order, const u32* kept, const u32* flags, const u64* places, u32 items, u32 count, u32* rows,

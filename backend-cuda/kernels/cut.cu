@@ -71,9 +71,10 @@ __device__ __forceinline__ void sums_to(double* to, u32 count, u32 b, u32 output
   }
 }
 
-// What an edge needs of its source box: frames, and numbers of sources. A frame is one sector of memory, while the arrays from
-// which it is made take three, and a box is the source of some hundred edges. One thread per box.
-static_assert(sizeof(Frame) == 32, "the host allocates four numbers for each");
+// Writes the frame (centre and side) and the number of sources of each box. `far_sums` and `far_squares` read both for the source
+// of each edge. A frame is one sector of memory, while the arrays from which it is made take three, and a box is the source of
+// some hundred edges. One thread per box.
+static_assert(sizeof(Frame) == 32, "the host allocates four doubles for each box");
 extern "C" __global__ void far_sources(const Tree* tree, u32 count, Frame* frames, u32* points) {
   const Tree t = *tree;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
@@ -82,7 +83,7 @@ extern "C" __global__ void far_sources(const Tree* tree, u32 count, Frame* frame
   points[b] = length(sources_of(t, b));
 }
 
-// A frame in two reads.
+// The frame of a box, by two reads of 16 bytes.
 __device__ __forceinline__ Frame frame_at(const Frame* frames, u32 b) {
   const double2* at = (const double2*)(frames + b);
   const double2 first = at[0], second = at[1];

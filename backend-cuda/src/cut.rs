@@ -15,7 +15,7 @@ use fmm_tree::{DISTANCES, Incoming};
 
 /// Threads per block.
 const BLOCK: u32 = 128;
-/// Numbers of a frame: its centre and its side.
+/// Numbers of a frame: three of its centre, and its side.
 const FRAME: usize = 4;
 /// Number of parts of a sum over boxes, each the part of a warp. It is fixed, so that the sum does not depend on the device.
 const PARTS_OF_A_SUM: usize = 1024;

@@ -37,7 +37,7 @@ const FULL_V_LIST: f64 = 189.0;
 const SORT_BELOW: f64 = 0.7;
 /// Warps of a block of `family_edges`, which has one warp per family.
 const WARPS: usize = 4;
-/// Numbers of a family that `family_edges` writes for `end_table`.
+/// Number of words that `family_edges` writes for each family (`KEPT` in arrange.cu).
 const KEPT: usize = SLOTS_PER_BOX + SLOTS_PER_BOX / 2;
 /// Families of a block of `end_table`.
 pub(crate) const TABLE_FAMILIES: usize = 16;
@@ -196,16 +196,17 @@ impl DeviceM2lEnds {
     }
 }
 
-/// The M2L edges into the children of each box that has any, and into the box as a whole.
+/// M2L edges by family. A family is a box with children; edges end in the children, or in the box as a whole.
 struct Families {
-    /// The boxes, in the order of the items.
+    /// The box of each family, in the order in which items are made.
     parents: Buffer<u32>,
-    /// The place of each of them in the arrays below; `None`: its own.
+    /// For each of these boxes the index of its family in the arrays below; `None` if the order is the same.
     order: Option<Buffer<u32>>,
     /// What `family_edges` writes for `end_table`.
     kept: Buffer<u32>,
-    /// The ends in which any edge ends, as bits.
+    /// For each family a bit for each end that receives an edge.
     used: Buffer<u32>,
+    /// Edges without an operator.
     checks: Checks,
 }
 
@@ -217,7 +218,7 @@ impl Families {
 }
 
 impl Arranger<'_> {
-    /// Collects M2L edges by families. A block of M2L translates along each operator that one of its items needs. So families
+    /// Collects M2L edges by family. A block of M2L translates along each operator that one of its items needs. So families
     /// with the same neighbours lie beside each other, unless V lists are nearly full ([`SORT_BELOW`]).
     fn families(&self, m2l: &DeviceEdges, ends: &DeviceM2lEnds) -> Result<Families, Error> {
         let (device, n, boxes) = (self.device(), self.tree.len(), Arg::from(self.boxes));

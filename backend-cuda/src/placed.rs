@@ -320,7 +320,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// For no points: a method then has its programs, but no operators that depend on the side of boxes.
+    /// A ground without points. A method made for it has its programs, but no operators that depend on the side of boxes.
     pub fn without_points(device: &Device) -> Ground {
         Ground { device: device.clone(), side: None }
     }

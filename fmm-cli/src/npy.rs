@@ -58,8 +58,8 @@ pub fn read_part(path: &Path, part: Part) -> Result<Array, Failure> {
     Ok(array)
 }
 
-/// The number of rows of a `.npy` file, from its header; `None` for other files, and for those that cannot be read. What a
-/// pipe has can be read only once, so that a pipe is left alone.
+/// The number of rows of a `.npy` file, from its header; `None` for other files, and for files that cannot be read. A pipe is
+/// not read, because that is possible only once.
 pub fn rows(path: &Path) -> Option<usize> {
     if !path.metadata().ok()?.is_file() {
         return None;

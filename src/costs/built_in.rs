@@ -159,28 +159,29 @@ pub(super) const IN_DIRECT_SUMS: Operations = Operations {
 /// operators there, too. Fits to these two clouds at orders 6, 9 and 16 give 0.32, 0.37 and 0.24
 /// (`runs/2026-11-28-h200/stages-with-sorted-families.txt`). This is about their mean.
 pub(super) const IDLE_IN_TILES: f64 = 0.3;
-/// What it takes to make the operators of a far field of order p for one level.
+/// As [`IDLE_IN_TILES`], for lattices. Their spectra are multiplied for whole families (the 2ᵈ children of a box). A child that
+/// is not there is a spectrum of zeros, which takes as long.
+pub(super) const IDLE_IN_FAMILIES: f64 = 0.65;
+/// What it takes to make the operators of one far field of order p on one level.
 #[derive(Clone, Copy)]
 pub(crate) enum OperatorCosts {
-    /// In units of the time of a pair of points, divided by p⁵, for densities on surfaces and in volumes. Those of harmonics
-    /// take no time.
+    /// Time of densities on surfaces and in volumes: the number times p⁵ times the time of one pair of points. Operators of
+    /// harmonics take no time.
     Pairs { surface: f64, volume: f64 },
-    /// In nanoseconds, for each pair of harmonics of a source and a target, and of points of two lattices and components of the
-    /// kernel. Treecodes by harmonics have none.
+    /// Nanoseconds for each of p⁴ entries of a matrix between harmonics; and for each pair of points of a lattice and each pair
+    /// of components of the kernel. A treecode by harmonics has no such operators.
     Nanoseconds { harmonics: f64, densities: f64 },
 }
 
 /// Measured for 1/r, a Gaussian and waves at orders 6 to 14 on a core of Zen 4, within a factor 2.
 pub(super) const OPERATORS_ON_CORES: OperatorCosts = OperatorCosts::Pairs { surface: 700.0, volume: 2000.0 };
-/// Measured for 1/r on one NVIDIA H200 with operators of densities on disk (`runs/2026-11-28-h200/operators-by-order.txt`):
-/// dense matrices of harmonics at orders 13 to 23 within a factor 1.1, densities of orders 7 to 12 within a factor 1.5. Rotations
-/// take half as long as such matrices. Beside that an order takes 3 ms, most of it programs.
+/// Fitted to times for 1/r on one NVIDIA H200 with operators of densities on disk
+/// (`runs/2026-11-28-h200/operators-by-order.txt`). Dense matrices of harmonics at orders 13 to 23 take as long within a factor 1.1,
+/// equivalent densities of orders 7 to 12 within 1.5, densities in volumes of orders 8 to 12 within 1.8. Rotations take half of it.
+/// The price leaves out 3 ms for each order, most of which load programs.
 pub(super) const OPERATORS_ON_A_DEVICE: OperatorCosts =
     OperatorCosts::Nanoseconds { harmonics: 290.0, densities: 45.0 };
 
-/// As [`IDLE_IN_TILES`], for lattices. Their spectra are multiplied for whole families (the 2ᵈ children of a box). A child that
-/// is not there is a spectrum of zeros, which takes as long.
-pub(super) const IDLE_IN_FAMILIES: f64 = 0.65;
 /// Mean points per leaf of a treecode by densities. An M2P group on a GPU has as many targets.
 pub(super) const TREECODE_LEAF: f64 = 64.0;
 /// Time of one harmonic in M2P or P2L, in units of the time of a pair of points.

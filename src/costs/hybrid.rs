@@ -77,7 +77,7 @@ impl Prices for HybridPrices<'_> {
         self.cores.smallest_leaf(parts)
     }
 
-    /// Cores make them.
+    /// Cores make the operators.
     fn operators(&self, parts: &Parts, order: usize) -> f64 {
         self.cores.operators(parts, order) / self.threads as f64
     }

@@ -102,7 +102,7 @@ pub(crate) trait Prices {
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64;
     /// Seconds of a fast evaluation, from the counts of boxes and edges.
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
-    /// Seconds in which the operators of all far fields of an order are made, for one level of the tree.
+    /// Seconds to make the operators of all far fields of an order, for one level of the tree.
     fn operators(&self, parts: &Parts, order: usize) -> f64;
     /// Work in a part of a tree, in seconds that add up over the parts.
     fn work(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;

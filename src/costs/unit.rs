@@ -23,6 +23,7 @@ pub(crate) struct UnitCosts<'a> {
     pub smallest_leaf: SmallestLeaf,
     /// Whether M2L takes time for operators of which a box has no edge, as on a GPU ([`IDLE_IN_TILES`]).
     pub has_idle_operators: bool,
+    /// What it takes to make operators.
     pub operators: OperatorCosts,
 }
 
@@ -272,8 +273,8 @@ mod tests {
         assert_eq!(near_leaves(0.5, 3, 1.0), 1.0);
     }
 
-    /// Operators of one order on one NVIDIA H200: method and order; milliseconds beyond the 3 that small orders take
-    /// (`runs/2026-11-28-h200/operators-by-order.txt`, plans that measured one order).
+    /// Times to make the operators of one order on one NVIDIA H200: method, order, and milliseconds less the 3 that every order
+    /// takes (`runs/2026-11-28-h200/operators-by-order.txt`, plans that measured one order).
     const MEASURED_OPERATORS: [(Method, usize, f64); 6] = [
         (SphericalHarmonics, 13, 8.8),
         (SphericalHarmonics, 19, 41.0),

@@ -9,8 +9,8 @@ use fmm_traits::Error;
 /// operators. So a candidate whose operators cost nothing is measured if its forecast is 7 % below that of a known way.
 /// Forecasts of two expansions err by up to a fifth against each other.
 const EVALUATIONS: f64 = 4.0;
-/// If the next order of a candidate costs this many times as much as another candidate, the other one is tried first: with
-/// their parts of measurements, and without. The boxes of a candidate that has waited must be built again, which a gain of a few per cent does not pay.
+/// Ratio of costs above which a candidate waits for a rival. An evaluation at its next order then costs more than this many times
+/// an evaluation of the rival, also if a part (1 / [`EVALUATIONS`]) of the next measurement is added to each. The boxes of a candidate that has waited must be built again, which a gain of a few per cent does not pay.
 pub(super) const MIN_RATIO_TO_WAIT: f64 = 1.1;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;

@@ -47,8 +47,8 @@ impl Isa {
         [Isa::Avx512, Isa::Avx2, Isa::Portable].into_iter().filter(|isa| isa.is_available()).collect()
     }
 
-    /// Whether this machine has the instruction set, and the crate was compiled for it: with `--cfg without_avx512` it has no
-    /// AVX-512.
+    /// Whether this machine has the instruction set, and this crate has code for it. A crate that was compiled with
+    /// `--cfg without_avx512` has none for AVX-512.
     pub fn is_available(self) -> bool {
         static FOUND: OnceLock<[bool; 3]> = OnceLock::new();
         FOUND.get_or_init(|| [Isa::Avx512, Isa::Avx2, Isa::Portable].map(Isa::probe))[self as usize]

@@ -95,8 +95,9 @@ impl Device {
         self.asked(fresh, || Ok(self.clear_shelves()), bytes, what).map(of)
     }
 
-    /// Takes `bytes` bytes from the driver in one piece, and keeps them for buffers that come later. Takes none if as many are
-    /// kept already, if they were more than half of the free memory, or if plans may use only a part of the memory.
+    /// Takes `bytes` bytes from the driver in one piece, and keeps them for buffers that come later. Smaller pieces that are kept
+    /// go back to the driver before. Does nothing if as many bytes are kept already, if `bytes` is more than half of the free
+    /// memory, without a pool, and if plans may use only a part of the memory.
     ///
     /// # Errors
     /// Errors of the device.
@@ -105,7 +106,7 @@ impl Device {
         if refused || bytes <= self.kept_memory()? || bytes > self.free_memory()? / 2 {
             return Ok(());
         }
-        // What is kept in smaller pieces would be kept beside it.
+        // Otherwise smaller pieces would stay beside the new one.
         self.give_back()?;
         // SAFETY: nobody uses the memory, which goes to the pool at once.
         match unsafe { self.inner.stream.alloc::<u8>(bytes as usize) } {

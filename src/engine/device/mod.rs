@@ -146,7 +146,7 @@ fn method(r: &Fmm, parts: &Parts, order: usize, ground: &Ground) -> Result<Box<d
 }
 
 /// Loads the programs of the method and the order of a choice, and those of the direct sums that measure its errors. The method
-/// is made without points and dropped; the device keeps its programs.
+/// is made without points and dropped; its programs stay loaded.
 pub(crate) fn load_programs(device: &backend_cuda::Device, r: &Fmm, choice: &Choice) -> Result<(), Error> {
     let Layout::Octree(parts) = &choice.layout else { return Ok(()) };
     let of_order = || match choice.order {

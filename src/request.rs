@@ -399,14 +399,13 @@ impl Fmm {
     /// [`Error::NoDevice`], and errors of a device and of its compiler.
     pub fn open(&self) -> Result<(), Error> {
         self.backend.check()?;
-        // Dropped threads are kept for the first plan.
-        drop(Threads::new(candidates::threads(self)?)?);
         let load = |backend: &Backend| backend.processor().load(self);
-        let several = self.backend.several();
-        let Some((first, others)) = several.split_first() else { return load(&self.backend) };
-        // The others find in the cache folder what the first has compiled.
-        load(first)?;
-        others.par_iter().try_for_each(load)
+        // Dropped threads are kept for the first plan.
+        Threads::new(candidates::threads(self)?)?.install(|| match &self.backend.several()[..] {
+            [] => load(&self.backend),
+            // The others find in the cache folder what the first has compiled.
+            [first, others @ ..] => load(first).and_then(|()| others.par_iter().try_for_each(load)),
+        })
     }
     /// Prepares this process for a plan of about `n_sources` sources and `n_targets` targets, counted over all
     /// [ranks](Fmm::ranks). The call does what [`open`](Fmm::open) does. On a GPU and in space it also loads the programs of the

@@ -72,12 +72,12 @@ pub fn rows(path: &Path) -> Option<usize> {
 fn start_of_npy(file: &mut File) -> Result<Option<Vec<u8>>, String> {
     let text = |e: std::io::Error| e.to_string();
     let mut start = Vec::new();
-    (&mut *file).take(12).read_to_end(&mut start).map_err(text)?;
+    file.by_ref().take(12).read_to_end(&mut start).map_err(text)?;
     if !start.starts_with(MAGIC) {
         return Ok(None);
     }
     let end = header_range(&start)?.end;
-    (&mut *file).take((end - start.len().min(end)) as u64).read_to_end(&mut start).map_err(text)?;
+    file.by_ref().take((end - start.len().min(end)) as u64).read_to_end(&mut start).map_err(text)?;
     Ok(Some(start))
 }
 

@@ -213,9 +213,9 @@ fn open(args: &RunArgs, builder: &Fmm, demo_points: usize) -> Result<[f64; 2], E
     let devices = args.devices.as_deref().unwrap_or(&[0]);
     devices.iter().try_for_each(|&device| Cuda { device, ..Cuda::default() }.info().map(drop))?;
     let opened = start.elapsed().as_secs_f64();
-    // An error is ignored: the plan loads what is missing, and reports it after errors of the points.
     let sources = args.sources.as_deref().map_or(Some(demo_points), npy::rows);
     let targets = args.targets.as_deref().map_or(sources, npy::rows);
+    // An error is ignored: the plan loads what is missing, and reports it after errors of the points.
     let _ = match sources.zip(targets) {
         Some((sources, targets)) => builder.open_for(sources, targets),
         // Only `.npy` files say how many points they have before they are read.

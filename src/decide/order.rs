@@ -10,7 +10,8 @@ use fmm_traits::Error;
 /// Forecasts of two expansions err by up to a fifth against each other.
 const EVALUATIONS: f64 = 4.0;
 /// Ratio of costs above which a candidate waits for a rival. An evaluation at its next order then costs more than this many times
-/// an evaluation of the rival, also if a part (1 / [`EVALUATIONS`]) of the next measurement is added to each. The boxes of a candidate that has waited must be built again, which a gain of a few per cent does not pay.
+/// an evaluation of the rival. The same holds if 1 / [`EVALUATIONS`] of the next measurement is added to each. The boxes of a
+/// candidate that has waited must be built again, which a gain of a few per cent does not pay.
 pub(super) const MIN_RATIO_TO_WAIT: f64 = 1.1;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;

@@ -39,11 +39,34 @@ pub(crate) enum Which {
     Groups { starts: Arg, tiles: usize },
 }
 
-/// Blocks of M2L that a multiprocessor runs at once.
-const RESIDENT_BLOCKS: usize = 4;
-/// Largest number of parts into which the offsets of M2L are cut. Trees with few boxes have too few blocks to fill the
-/// device; parts multiply the blocks.
-const MAX_PARTS: usize = 8;
+/// Largest number of parts into which the offsets of M2L are cut.
+const MAX_PARTS: usize = 32;
+/// Number of parts up to which blocks are so long that those of several waves are better than those of one.
+const LONG_PARTS: usize = 8;
+
+/// What a device runs at once of a kernel of M2L.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Residence {
+    /// Blocks on a multiprocessor.
+    pub blocks: usize,
+    /// Waves of blocks that take the least time, if blocks are long.
+    pub waves: usize,
+}
+
+/// Number of parts into which the offsets of M2L are cut, if a part has `blocks` blocks and the device runs `at_once`
+/// of them. Trees with few boxes have too few blocks to fill the device, and parts multiply the blocks.
+///
+/// Few blocks are cut so that all parts run at once: one block more would wait for the first to end. Example: 24
+/// blocks on a device for 264 are cut into 11 parts. Where this would leave long blocks (up to [`LONG_PARTS`] parts),
+/// they are cut further, into several waves. P2P may run beside M2L, so that the multiprocessors take the first blocks
+/// at different times, and the last wave evens this out. Measured on one NVIDIA H200:
+/// `runs/2026-11-29-h200/m2l-in-parts.txt`.
+fn parts_of_offsets(blocks: usize, at_once: usize, waves: usize) -> usize {
+    match at_once / blocks.max(1) {
+        parts if parts > LONG_PARTS => parts.min(MAX_PARTS),
+        _ => (waves * at_once).div_ceil(blocks.max(1)).clamp(1, LONG_PARTS),
+    }
+}
 
 /// The V list for [`Products::across`].
 #[derive(Debug)]
@@ -178,19 +201,21 @@ impl Products {
     /// The V list for products with matrices of `rows` rows.
     pub fn far<T: DeviceScalar>(&self, table: Table, rows: usize) -> Result<Across<T>, Error> {
         let blocks = table.boxes.len().div_ceil(TILE_EDGE) * rows.div_ceil(TILE_EDGE);
-        self.cut(table, rows, [blocks, RESIDENT_BLOCKS])
+        // As the kernel is compiled.
+        let resident = if T::NAME == "f32" { 4 } else { 3 };
+        self.cut(table, rows, blocks, Residence { blocks: resident, waves: 1 })
     }
 
-    /// The V list for rows of `rows` numbers, cut into parts. There are enough parts that `blocks` blocks per part give
-    /// `resident` blocks for each multiprocessor.
+    /// The V list for rows of `rows` numbers, cut into parts of `blocks` blocks.
     pub fn cut<T: DeviceScalar>(
         &self,
         table: Table,
         rows: usize,
-        [blocks, resident]: [usize; 2],
+        blocks: usize,
+        resident: Residence,
     ) -> Result<Across<T>, Error> {
-        let wanted = resident * self.device.info().multiprocessors as usize;
-        let parts = wanted.div_ceil(blocks.max(1)).clamp(1, MAX_PARTS);
+        let at_once = resident.blocks * self.device.info().multiprocessors as usize;
+        let parts = parts_of_offsets(blocks, at_once, resident.waves);
         let numbers = if parts > 1 { parts * table.boxes.len() * rows } else { 0 };
         Ok(Across { partial: self.device.alloc(numbers, "parts of M2L")?, table, parts })
     }
@@ -259,5 +284,28 @@ impl Products {
             unsafe { self.device.launch(&self.m2l, "m2l_join", grid, BLOCK, &args)? };
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts_of_offsets;
+
+    #[test]
+    fn parts_fill_the_device() {
+        // All parts run at once.
+        assert_eq!(parts_of_offsets(24, 264, 4), 11);
+        assert_eq!(parts_of_offsets(1, 528, 4), 32);
+        for (blocks, at_once) in (1..100).flat_map(|blocks| (9 * blocks..600).map(move |at_once| (blocks, at_once))) {
+            let parts = parts_of_offsets(blocks, at_once, 4);
+            assert!(blocks * parts <= at_once && (parts == 32 || blocks * (parts + 1) > at_once));
+        }
+        // Several waves, with up to eight parts.
+        assert_eq!(parts_of_offsets(256, 264, 4), 5);
+        assert_eq!(parts_of_offsets(64, 264, 4), 8);
+        // Many blocks, or none.
+        assert_eq!(parts_of_offsets(1056, 264, 4), 1);
+        assert_eq!(parts_of_offsets(0, 264, 4), 32);
+        assert_eq!(parts_of_offsets(5, 0, 4), 1);
     }
 }

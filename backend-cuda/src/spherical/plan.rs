@@ -104,10 +104,6 @@ struct Placed<T> {
     locals: Buffer<T>,
 }
 
-/// How many times the blocks of M2L by rotations fill the device. With several waves, the last blocks leave little of
-/// the device idle.
-const WAVES: usize = 4;
-
 /// Index of regular harmonics (P2M).
 const REGULAR: usize = 0;
 /// Index of singular harmonics (P2L).
@@ -282,8 +278,8 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
                     self.products.far(table, row(self.order))?
                 }
                 Translations::Rcr(rotations) => {
-                    let [blocks, resident] = rotations.blocks(&table.starts);
-                    self.products.cut(table, row(self.order), [blocks, WAVES * resident])?
+                    let blocks = rotations.blocks(&table.starts);
+                    self.products.cut(table, row(self.order), blocks, rotations.resident())?
                 }
             })
         };

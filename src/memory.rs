@@ -76,12 +76,17 @@ fn of_fields(facts: &Facts, parts: &Parts) -> usize {
     if parts.fields() > 1 { parts.fields() * facts.strengths } else { 0 }
 }
 
-/// Rows of harmonics that M2L of `boxes` boxes holds on a GPU: the sums of each part into which it is cut, so that few boxes
-/// fill the device (`parts_of_offsets` in `backend-cuda/src/products.rs`). There are at most 32 parts as long as all run at once,
-/// which one NVIDIA H200 does up to some 70 000 rows. More boxes have eight parts, then fewer, in several waves, and at last
-/// one, which needs no sums of its own.
-fn rows_of_parts(boxes: usize) -> usize {
-    if boxes > 280_000 { 0 } else { (32 * boxes).min((8 * boxes).clamp(70_000, 280_000)) }
+/// Bytes that M2L of `boxes` boxes takes on a GPU for the sums of its parts (`parts_of_offsets` in
+/// `backend-cuda/src/products.rs`). Each part has `row` bytes for each box.
+///
+/// There are up to 32 parts as long as all run at once. What a block translates lies in shared memory, of which one NVIDIA H200
+/// has 30 MB, so that the rows of blocks that run at once are at most as large. More boxes have at most eight parts in four waves, of
+/// which the last may have one part too many. If the boxes fill six waves (four, and a margin for forecasts of too many boxes), there
+/// is one part, which needs no sums of its own.
+fn bytes_of_m2l_parts(boxes: usize, row: usize) -> usize {
+    const AT_ONCE: usize = 30_000_000;
+    let once = boxes * row;
+    if once > 6 * AT_ONCE { 0 } else { (32 * once).min((8 * once).clamp(AT_ONCE, 4 * AT_ONCE + once)) }
 }
 
 /// Boxes of a tree. Adaptive trees have up to a third more than those of uniform points.
@@ -180,12 +185,12 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> Forecast
         _ => 0,
     };
     let sums_of_parts = match (parts.expansion, parts.policy.theta(), order) {
-        (Expansion::Spherical, None, Some(p)) => rows_of_parts(boxes) * p * p,
+        (Expansion::Spherical, None, Some(p)) => bytes_of_m2l_parts(boxes, wide * (p * p).next_multiple_of(2)),
         _ => 0,
     };
     let shared = edges + ends * (boxes / 7 + 1) + arrays;
     let placed = fields_on_cores(facts, size, 0, parts)
-        + (parts.fields() * (whole + wide * (solves + sums_of_parts)) + shared) as u64;
+        + (parts.fields() * (whole + wide * solves + sums_of_parts) + shared) as u64;
     // How many boxes there are depends on the points. Where the forecast is too high, a plan must not be refused for it:
     // the device refuses each array that does not fit, with numbers. Direct sums take all targets at once.
     let least = (arrays.max(planning) as u64) + if order.is_some() { 0 } else { sums };

@@ -307,6 +307,10 @@ impl Table {
     pub fn sets(&self) -> usize {
         (self.starts.len() - 1) / self.groups
     }
+    /// Number of blocks of at most `edge` items, all of one group.
+    pub fn blocks(&self, edge: usize) -> usize {
+        self.starts.windows(2).map(|s| tiles(s, edge)).sum()
+    }
     /// The passes of a set.
     pub fn passes(&self, set: usize) -> impl Iterator<Item = Pass<'_>> {
         self.passes.windows(2).map(move |groups| {

@@ -41,30 +41,24 @@ pub(crate) enum Which {
 
 /// Largest number of parts into which the offsets of M2L are cut.
 const MAX_PARTS: usize = 32;
-/// Number of parts up to which blocks are so long that those of several waves are better than those of one.
+/// With at most this many parts a block runs so long that several waves take less time than one.
 const LONG_PARTS: usize = 8;
-
-/// What a device runs at once of a kernel of M2L.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Residence {
-    /// Blocks on a multiprocessor.
-    pub blocks: usize,
-    /// Waves of blocks that take the least time, if blocks are long.
-    pub waves: usize,
-}
-
-/// Number of parts into which the offsets of M2L are cut, if a part has `blocks` blocks and the device runs `at_once`
-/// of them. Trees with few boxes have too few blocks to fill the device, and parts multiply the blocks.
-///
-/// Few blocks are cut so that all parts run at once: one block more would wait for the first to end. Example: 24
-/// blocks on a device for 264 are cut into 11 parts. Where this would leave long blocks (up to [`LONG_PARTS`] parts),
-/// they are cut further, into several waves. P2P may run beside M2L, so that the multiprocessors take the first blocks
-/// at different times, and the last wave evens this out. Measured on one NVIDIA H200:
+/// Least number of waves of blocks that run long. Measured on one NVIDIA H200, as is [`LONG_PARTS`]:
 /// `runs/2026-11-29-h200/m2l-in-parts.txt`.
-fn parts_of_offsets(blocks: usize, at_once: usize, waves: usize) -> usize {
+const WAVES: usize = 4;
+
+/// Number of parts into which the offsets of M2L are cut. One part has `blocks` blocks. The device runs `at_once` blocks
+/// together; the next ones, a *wave*, begin when these end. Trees with few boxes have too few blocks to fill the device, and parts
+/// multiply the blocks.
+///
+/// Few blocks are cut into as many parts as run together. Example: 24 blocks on a device for 264 are cut into 11 parts; twelve
+/// would take a second wave. Where this gives at most [`LONG_PARTS`] parts, there are so many parts, up to that number, that
+/// their blocks make [`WAVES`] waves. P2P may run beside M2L, so that the multiprocessors take the first blocks at different
+/// times, and the last of several waves evens this out.
+fn parts_of_offsets(blocks: usize, at_once: usize) -> usize {
     match at_once / blocks.max(1) {
         parts if parts > LONG_PARTS => parts.min(MAX_PARTS),
-        _ => (waves * at_once).div_ceil(blocks.max(1)).clamp(1, LONG_PARTS),
+        _ => (WAVES * at_once).div_ceil(blocks.max(1)).clamp(1, LONG_PARTS),
     }
 }
 
@@ -200,22 +194,21 @@ impl Products {
 
     /// The V list for products with matrices of `rows` rows.
     pub fn far<T: DeviceScalar>(&self, table: Table, rows: usize) -> Result<Across<T>, Error> {
-        let blocks = table.boxes.len().div_ceil(TILE_EDGE) * rows.div_ceil(TILE_EDGE);
-        // As the kernel is compiled.
+        let blocks = table.blocks(TILE_EDGE) * rows.div_ceil(TILE_EDGE);
+        // As in the bounds of the kernel in m2l.cu.
         let resident = if T::NAME == "f32" { 4 } else { 3 };
-        self.cut(table, rows, blocks, Residence { blocks: resident, waves: 1 })
+        self.cut(table, rows, [blocks, resident])
     }
 
-    /// The V list for rows of `rows` numbers, cut into parts of `blocks` blocks.
+    /// The V list for expansions of `rows` numbers, cut into parts of `blocks` blocks each. A multiprocessor runs `resident`
+    /// blocks at once.
     pub fn cut<T: DeviceScalar>(
         &self,
         table: Table,
         rows: usize,
-        blocks: usize,
-        resident: Residence,
+        [blocks, resident]: [usize; 2],
     ) -> Result<Across<T>, Error> {
-        let at_once = resident.blocks * self.device.info().multiprocessors as usize;
-        let parts = parts_of_offsets(blocks, at_once, resident.waves);
+        let parts = parts_of_offsets(blocks, resident * self.device.info().multiprocessors as usize);
         let numbers = if parts > 1 { parts * table.boxes.len() * rows } else { 0 };
         Ok(Across { partial: self.device.alloc(numbers, "parts of M2L")?, table, parts })
     }
@@ -293,19 +286,20 @@ mod tests {
 
     #[test]
     fn parts_fill_the_device() {
-        // All parts run at once.
-        assert_eq!(parts_of_offsets(24, 264, 4), 11);
-        assert_eq!(parts_of_offsets(1, 528, 4), 32);
+        // All parts run together.
+        assert_eq!(parts_of_offsets(24, 264), 11);
+        assert_eq!(parts_of_offsets(1, 528), 32);
         for (blocks, at_once) in (1..100).flat_map(|blocks| (9 * blocks..600).map(move |at_once| (blocks, at_once))) {
-            let parts = parts_of_offsets(blocks, at_once, 4);
+            let parts = parts_of_offsets(blocks, at_once);
             assert!(blocks * parts <= at_once && (parts == 32 || blocks * (parts + 1) > at_once));
         }
-        // Several waves, with up to eight parts.
-        assert_eq!(parts_of_offsets(256, 264, 4), 5);
-        assert_eq!(parts_of_offsets(64, 264, 4), 8);
+        // Four waves, with up to eight parts.
+        assert_eq!(parts_of_offsets(256, 264), 5);
+        assert_eq!(parts_of_offsets(64, 264), 8);
+        assert_eq!(parts_of_offsets(397, 396), 4);
         // Many blocks, or none.
-        assert_eq!(parts_of_offsets(1056, 264, 4), 1);
-        assert_eq!(parts_of_offsets(0, 264, 4), 32);
-        assert_eq!(parts_of_offsets(5, 0, 4), 1);
+        assert_eq!(parts_of_offsets(1056, 264), 1);
+        assert_eq!(parts_of_offsets(0, 264), 32);
+        assert_eq!(parts_of_offsets(5, 0), 1);
     }
 }

@@ -278,8 +278,9 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
                     self.products.far(table, row(self.order))?
                 }
                 Translations::Rcr(rotations) => {
-                    let blocks = rotations.blocks(&table.starts);
-                    self.products.cut(table, row(self.order), blocks, rotations.resident())?
+                    let [edges, resident] = rotations.tile();
+                    let blocks = table.blocks(edges);
+                    self.products.cut(table, row(self.order), [blocks, resident])?
                 }
             })
         };

@@ -10,7 +10,7 @@ use crate::arrange::{Arranged, tiles};
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::domains::{KINDS, M2lEnds};
 use crate::equivalent::DeviceScalar;
-use crate::products::{Across, Residence};
+use crate::products::Across;
 use crate::programs::{RCR_THREADS, RcrShape, rcr_program};
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::coaxial::Step;
@@ -205,20 +205,12 @@ impl<T: DeviceScalar> Rotations<T> {
         })
     }
 
-    /// Rows that a block of M2L translates at once.
-    fn tile(&self) -> usize {
-        self.unrolled.as_ref().map_or(self.shape.edges, |unrolled| unrolled.shape.edges())
-    }
-
-    /// Number of blocks of M2L for groups of rows with these `starts`.
-    pub fn blocks(&self, starts: &[u64]) -> usize {
-        starts.windows(2).map(|s| tiles(s, self.tile())).sum()
-    }
-
-    /// What the device runs at once of M2L.
-    pub fn resident(&self) -> Residence {
-        let blocks = self.unrolled.as_ref().map_or(self.shape.blocks, |unrolled| unrolled.shape.blocks);
-        Residence { blocks, waves: 4 }
+    /// Rows that a block of M2L translates at once, and the number of its blocks that a multiprocessor runs at once.
+    pub fn tile(&self) -> [usize; 2] {
+        match &self.unrolled {
+            Some(unrolled) => [unrolled.shape.edges(), unrolled.shape.blocks],
+            None => [self.shape.edges, self.shape.blocks],
+        }
     }
 
     /// Enqueues M2L: `to` += Σ translated `from`.
@@ -243,7 +235,7 @@ impl<T: DeviceScalar> Rotations<T> {
                 to.into(),
                 (&far.partial).into(),
             ];
-            let grid = [blocks(pass.blocks(self.tile()), 1)?, 1, far.parts as u32];
+            let grid = [blocks(pass.blocks(self.tile()[0]), 1)?, 1, far.parts as u32];
             // SAFETY: arguments as in rcr.cu and rcr_unrolled.cu; the rows that a pass receives are distinct.
             unsafe { self.device.launch_sharing(functions, "rcr_across", grid, block, &args)? };
         }

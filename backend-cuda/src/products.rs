@@ -43,7 +43,7 @@ pub(crate) enum Which {
 const MAX_PARTS: usize = 32;
 /// With at most this many parts a block runs so long that several waves take less time than one.
 const LONG_PARTS: usize = 8;
-/// Least number of waves of blocks that run long. Measured on one NVIDIA H200, as is [`LONG_PARTS`]:
+/// Number of waves that blocks that run long should make. Measured on one NVIDIA H200, as is [`LONG_PARTS`]:
 /// `runs/2026-11-29-h200/m2l-in-parts.txt`.
 const WAVES: usize = 4;
 

@@ -84,9 +84,13 @@ fn of_fields(facts: &Facts, parts: &Parts) -> usize {
 /// which the last may have one part too many. If the boxes fill six waves (four, and a margin for forecasts of too many boxes), there
 /// is one part, which needs no sums of its own.
 fn bytes_of_m2l_parts(boxes: usize, row: usize) -> usize {
-    const AT_ONCE: usize = 30_000_000;
+    const SHARED_MEMORY: usize = 30_000_000;
     let once = boxes * row;
-    if once > 6 * AT_ONCE { 0 } else { (32 * once).min((8 * once).clamp(AT_ONCE, 4 * AT_ONCE + once)) }
+    if once > 6 * SHARED_MEMORY {
+        0
+    } else {
+        (32 * once).min((8 * once).clamp(SHARED_MEMORY, 4 * SHARED_MEMORY + once))
+    }
 }
 
 /// Boxes of a tree. Adaptive trees have up to a third more than those of uniform points.

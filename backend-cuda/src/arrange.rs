@@ -272,9 +272,10 @@ impl Arranger<'_> {
     }
 }
 
-/// Number of tiles of `edge` entries that cover the range between two starts.
+/// Number of tiles of at most `edge` entries that cover groups with these starts, and the end of the last. No tile has entries
+/// of two groups.
 pub(crate) fn tiles(starts: &[u64], edge: usize) -> usize {
-    ((starts[1] - starts[0]) as usize).div_ceil(edge)
+    starts.windows(2).map(|s| ((s[1] - s[0]) as usize).div_ceil(edge)).sum()
 }
 
 /// Groups of items that one launch of M2L computes.
@@ -298,7 +299,7 @@ impl Pass<'_> {
     }
     /// Number of blocks of at most `edge` items, all of one group.
     pub fn blocks(&self, edge: usize) -> usize {
-        self.starts.windows(2).map(|s| tiles(s, edge)).sum()
+        tiles(self.starts, edge)
     }
 }
 
@@ -309,7 +310,7 @@ impl Table {
     }
     /// Number of blocks of at most `edge` items, all of one group.
     pub fn blocks(&self, edge: usize) -> usize {
-        self.starts.windows(2).map(|s| tiles(s, edge)).sum()
+        tiles(&self.starts, edge)
     }
     /// The passes of a set.
     pub fn passes(&self, set: usize) -> impl Iterator<Item = Pass<'_>> {
@@ -339,7 +340,7 @@ impl Arranged {
     }
     /// The edges between the boxes of a level and their parents, one group per octant.
     pub fn groups(&self, level: usize) -> Which {
-        let tiles = self.starts[8 * level..=8 * level + 8].windows(2).map(|s| tiles(s, TILE_EDGE)).sum();
+        let tiles = tiles(&self.starts[8 * level..=8 * level + 8], TILE_EDGE);
         Which::Groups { starts: self.device_starts.at(8 * level), tiles }
     }
     /// Bytes held.

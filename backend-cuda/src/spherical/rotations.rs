@@ -301,7 +301,7 @@ impl<T: DeviceScalar> Rotations<T> {
             edges.device_starts.at(8 * level),
         ];
         let starts = &edges.starts[8 * level..=8 * level + 8];
-        let grid = [blocks(starts.windows(2).map(|s| tiles(s, self.shape.edges)).sum(), 1)?, 1, 1];
+        let grid = [blocks(tiles(starts, self.shape.edges), 1)?, 1, 1];
         // SAFETY: arguments as in rcr.cu; the caller promises the rest.
         unsafe { self.device.launch_sharing(&self.functions, entry, grid, self.block(), &args) }
     }

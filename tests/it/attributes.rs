@@ -72,8 +72,6 @@ fn wide_radii_keep_a_small_tolerance() {
     assert!(report <= 1e-6 && plan.describe().nodes > Some(1), "{report:e} {:?}", plan.describe());
 }
 
-/// A third node lowers the error of interpolation by more than ten, a fourth to that of the order. Several sets of
-/// strengths share the near field.
 /// Direct sums have no far field, so that nodes are no answer to an error of theirs.
 #[test]
 fn direct_sums_in_single_precision_state_their_floor() {
@@ -86,6 +84,8 @@ fn direct_sums_in_single_precision_state_their_floor() {
     assert!(request.plan(&x, Targets::Sources).is_ok());
 }
 
+/// A third node lowers the error of interpolation by more than ten, a fourth to that of the order. Several sets of
+/// strengths share the near field.
 #[test]
 fn nodes_lower_the_error() {
     let (x, f, e) = (uniform(2000, 1), strengths(6000, 2), radii(2000, 0.02));

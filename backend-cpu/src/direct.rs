@@ -180,7 +180,8 @@ impl<T: Real> Packed<T> {
         for begin in (0..sources.len()).step_by(SOURCES_PER_TILE) {
             let range = begin..(begin + SOURCES_PER_TILE).min(sources.len());
             sums.fill(T::default());
-            if !pair.skips_self || targets.iter().all(|(_, own)| own.is_none()) {
+            let own = targets.iter().any(|(_, own)| own.is_some_and(|own| range.contains(&own)));
+            if !(own && pair.skips_self) {
                 pair.sum(isa, params, places.targets(0..targets.len()), sources, range, None, &mut sums);
             } else {
                 let mut one = vec![T::default(); out.len() / targets.len()];

@@ -61,7 +61,7 @@ fn field<V: Lane, const CHARGES: usize, const POLES: usize, const D: usize>(
         let turns = 3 * v;
         macro_rules! part {
             ($derivative:expr, $turns:expr) => {
-                part::<V, CHARGES, POLES>(charge[$derivative], pole[$derivative], $turns % 4, common, q)
+                part::<V, CHARGES, POLES>(charge[$derivative], pole[$derivative], $turns, common, q)
             };
         }
         out[v] = part!(0, turns);
@@ -77,7 +77,7 @@ fn field<V: Lane, const CHARGES: usize, const POLES: usize, const D: usize>(
     }
 }
 
-/// Re i^turns (Γ·charge + m·common·pole).
+/// Re i^turns (Γ·charge + m·common·pole). The imaginary part of a complex m multiplies Re i^(turns + 1) pole.
 #[inline(always)]
 fn part<V: Lane, const CHARGES: usize, const POLES: usize>(
     charge: [V; 2],
@@ -86,24 +86,25 @@ fn part<V: Lane, const CHARGES: usize, const POLES: usize>(
     common: V,
     q: &[V],
 ) -> V {
-    let [c, p] = [turned(charge, turns), turned(pole, turns)];
     match (CHARGES, POLES) {
-        (1, 0) => q[0] * c[0],
-        (1, 1) => q[1].mul_add(p[0], q[0] * c[0]),
-        (1, _) => q[1].mul_add(p[0], q[2].mul_add(-p[1], q[0] * c[0])),
-        (_, 1) => q[0] * common * p[0],
-        _ => q[0].mul_add(p[0], q[1] * -p[1]),
+        (1, 0) => q[0] * turned(charge, turns),
+        (1, 1) => q[1].mul_add(turned(pole, turns), q[0] * turned(charge, turns)),
+        (1, _) => {
+            q[1].mul_add(turned(pole, turns), q[2].mul_add(turned(pole, turns + 1), q[0] * turned(charge, turns)))
+        }
+        (_, 1) => q[0] * common * turned(pole, turns),
+        _ => q[0].mul_add(turned(pole, turns), q[1] * turned(pole, turns + 1)),
     }
 }
 
-/// i^turns z.
+/// Re i^turns z.
 #[inline(always)]
-fn turned<V: Lane>([re, im]: [V; 2], turns: usize) -> [V; 2] {
-    match turns {
-        0 => [re, im],
-        1 => [-im, re],
-        2 => [-re, -im],
-        _ => [im, -re],
+fn turned<V: Lane>([re, im]: [V; 2], turns: usize) -> V {
+    match turns % 4 {
+        0 => re,
+        1 => -im,
+        2 => -re,
+        _ => im,
     }
 }
 

@@ -12,8 +12,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 /// nothing, because it turns a product into a fused multiply-add.
 const AT_ZERO: f64 = 1e-300;
 
-/// `value` = `terms[0]` + … (as many as `count`) + `rest` (if `whole`). A term is a product. Everything is inlined, so
-/// a field that is not used costs nothing. With `ROUGH`, reciprocals have 28 bits.
+/// `value` = ±(`terms[0]` + … (as many as `count`) + `rest` (if `whole`)), with − if `negative`. A term is a product.
+/// Everything is inlined, so a field that is not used costs nothing. With `ROUGH`, reciprocals have 28 bits.
 #[derive(Clone, Copy)]
 pub struct Terms<V, const ROUGH: bool> {
     value: V,
@@ -21,29 +21,35 @@ pub struct Terms<V, const ROUGH: bool> {
     whole: bool,
     terms: [[V; 2]; 3],
     count: u8,
+    negative: bool,
 }
 
 impl<V: Lane, const ROUGH: bool> Terms<V, ROUGH> {
     /// A number that is no product.
     #[inline(always)]
     pub fn of(value: V) -> Self {
-        Terms { value, rest: value, whole: true, terms: [[value; 2]; 3], count: 0 }
+        Terms { value, rest: value, whole: true, terms: [[value; 2]; 3], count: 0, negative: false }
     }
     /// `sum` + self.
     #[inline(always)]
     pub fn add_to(self, sum: V) -> V {
         let [a, b, c] = self.terms;
-        let mut sum = if self.whole { sum + self.rest } else { sum };
+        let mut sum = if self.whole { sum + self.signed(self.rest) } else { sum };
         if self.count > 2 {
-            sum = c[0].mul_add(c[1], sum);
+            sum = self.signed(c[0]).mul_add(c[1], sum);
         }
         if self.count > 1 {
-            sum = b[0].mul_add(b[1], sum);
+            sum = self.signed(b[0]).mul_add(b[1], sum);
         }
         if self.count > 0 {
-            sum = a[0].mul_add(a[1], sum);
+            sum = self.signed(a[0]).mul_add(a[1], sum);
         }
         sum
+    }
+    /// A factor of a term, or the rest, with the sign of the sum.
+    #[inline(always)]
+    fn signed(&self, factor: V) -> V {
+        if self.negative { -factor } else { factor }
     }
 }
 
@@ -54,7 +60,7 @@ impl<V: Lane, const ROUGH: bool> Mul for Terms<V, ROUGH> {
     #[inline(always)]
     fn mul(self, o: Self) -> Self {
         let value = self.value * o.value;
-        Terms { value, rest: value, whole: false, terms: [[self.value, o.value]; 3], count: 1 }
+        Terms { value, rest: value, whole: false, terms: [[self.value, o.value]; 3], count: 1, negative: false }
     }
 }
 impl<V: SimdLane<Scalar = f64>, const ROUGH: bool> Div for Terms<V, ROUGH> {
@@ -69,9 +75,7 @@ impl<V: Lane, const ROUGH: bool> Neg for Terms<V, ROUGH> {
     type Output = Self;
     #[inline(always)]
     fn neg(self) -> Self {
-        let [a, b, c] = self.terms;
-        let terms = [[-a[0], a[1]], [-b[0], b[1]], [-c[0], c[1]]];
-        Terms { value: -self.value, rest: -self.rest, terms, ..self }
+        Terms { value: -self.value, negative: !self.negative, ..self }
     }
 }
 
@@ -86,8 +90,9 @@ impl<V: SimdLane<Scalar = f64>, const ROUGH: bool> Lane for Terms<V, ROUGH> {
         let value = self.value.mul_add(a.value, b.value);
         // A fourth term makes the others one number.
         let b = if b.count == 3 { Self::of(b.value) } else { b };
-        let terms = [[self.value, a.value], b.terms[0], b.terms[1]];
-        Terms { value, rest: b.rest, whole: b.whole, terms, count: b.count + 1 }
+        let [c, d, _] = b.terms;
+        let terms = [[self.value, a.value], [b.signed(c[0]), c[1]], [b.signed(d[0]), d[1]]];
+        Terms { value, rest: b.signed(b.rest), whole: b.whole, terms, count: b.count + 1, negative: false }
     }
     functions!(sqrt rsqrt exp ln sin cos);
     comparisons!(lt le eq);

@@ -104,13 +104,16 @@ impl<T: Real> Basis<T> {
                 let a = V::broadcast(self.z[at]) * z;
                 let b = V::broadcast(self.r2[at]) * r2;
                 let two = m + 1 < n;
-                let mut step = |now: usize, one: usize, two: Option<usize>| {
-                    let first = a * out[one];
-                    out[now] = two.map_or(first, |two| first - b * out[two]);
-                };
-                step(cosine(n, m), cosine(n - 1, m), two.then(|| cosine(n - 2, m)));
+                // A macro instead of a closure, because only inlined code is compiled for the instruction set.
+                macro_rules! step {
+                    ($place:ident) => {
+                        let first = a * out[$place(n - 1, m)];
+                        out[$place(n, m)] = if two { first - b * out[$place(n - 2, m)] } else { first };
+                    };
+                }
+                step!(cosine);
                 if m > 0 {
-                    step(sine(n, m), sine(n - 1, m), two.then(|| sine(n - 2, m)));
+                    step!(sine);
                 }
             }
             let f = V::broadcast(self.diagonal[n]);

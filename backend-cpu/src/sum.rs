@@ -1,13 +1,15 @@
 //! The loop over pairs that is compiled for each kernel in space. P2M, P2L, L2P, M2P, P2P and direct summation all use
 //! it; they differ only in the kernel, the sources and the targets.
 
-use crate::lanes::{Isa, Product, Several, Vectorized, dispatch, dispatch_large};
+use crate::lanes::{Isa, Product, Several, Two, Vectorized, dispatch, dispatch_large};
 use crate::soa::{Soa, Targets};
 use fmm_traits::{
     Kernel, Lane, Real, Simd, SimdLane,
     kernel::{MAX_COMPONENTS, MAX_PARAMETERS, MAX_STRENGTHS},
 };
+use std::hint::black_box;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Number of values above which a kernel (a Hessian of a vector) is compiled for fewer instruction sets.
@@ -142,22 +144,22 @@ fn blocked<K: Kernel, S: Simd, T: Real, const PIECES: usize, const SKIP: bool>(
     // `const` conditions are decided at compile time, so that only the passes of this kernel are compiled.
     if const { K::VALUES == 1 } {
         if one {
-            pass::<K, S, T, PIECES, SKIP, 1, 1, 1>(params, targets, sources, range, own, out);
+            pass::<K, S, T, PIECES, SKIP, T::Vector<S>, 1, 1>(params, targets, sources, range, own, out);
         } else {
-            pass::<K, S, T, PIECES, SKIP, 1, 1, { together(1) }>(params, targets, sources, range, own, out);
+            pass::<K, S, T, PIECES, SKIP, T::Vector<S>, 1, { together(1) }>(params, targets, sources, range, own, out);
         }
     } else if const { K::VALUES <= 4 } {
         if one {
-            pass::<K, S, T, PIECES, SKIP, 4, 2, 1>(params, targets, sources, range, own, out);
+            pass::<K, S, T, PIECES, SKIP, Two<T::Vector<S>>, 4, 1>(params, targets, sources, range, own, out);
         } else {
-            pass::<K, S, T, PIECES, SKIP, 4, 1, { together(4) }>(params, targets, sources, range, own, out);
+            pass::<K, S, T, PIECES, SKIP, T::Vector<S>, 4, { together(4) }>(params, targets, sources, range, own, out);
         }
     } else if const { K::VALUES <= 13 } {
-        pass::<K, S, T, PIECES, SKIP, 13, 1, 1>(params, targets, sources, range, own, out);
+        pass::<K, S, T, PIECES, SKIP, T::Vector<S>, 13, 1>(params, targets, sources, range, own, out);
     } else if const { K::VALUES <= 40 } {
-        pass::<K, S, T, PIECES, SKIP, 40, 1, 1>(params, targets, sources, range, own, out);
+        pass::<K, S, T, PIECES, SKIP, T::Vector<S>, 40, 1>(params, targets, sources, range, own, out);
     } else {
-        pass::<K, S, T, PIECES, SKIP, MAX_COMPONENTS, 1, 1>(params, targets, sources, range, own, out);
+        pass::<K, S, T, PIECES, SKIP, T::Vector<S>, MAX_COMPONENTS, 1>(params, targets, sources, range, own, out);
     }
 }
 
@@ -170,8 +172,8 @@ fn pass<
     T: Real,
     const PIECES: usize,
     const SKIP: bool,
+    G: Several<T::Vector<S>>,
     const VALUES: usize,
-    const TARGETS: usize,
     const SETS: usize,
 >(
     params: &[T],
@@ -181,13 +183,15 @@ fn pass<
     own: usize,
     out: &mut [T],
 ) {
-    type V<S, T> = <T as Real>::Vector<S>;
-    let width = V::<S, T>::WIDTH;
-    let zero = V::<S, T>::splat(0.0);
+    // Vectors that find no register live on the stack. A variable in memory makes the compiler align the stack to vectors,
+    // which otherwise straddle cache lines: Stokeslets in f32 took a tenth more time.
+    black_box(MaybeUninit::<G>::uninit().as_mut_ptr());
+    let width = T::Vector::<S>::WIDTH;
+    let zero = G::splat(0.0);
     // Always the full array, so that its length is a constant to the compiler.
-    let mut p = [Product::of(Several([zero; TARGETS])); MAX_PARAMETERS];
+    let mut p = [Product::of(zero); MAX_PARAMETERS];
     for (p, &x) in p.iter_mut().zip(params) {
-        *p = Product::of(Several([SimdLane::broadcast(x); TARGETS]));
+        *p = Product::of(G::all(SimdLane::broadcast(x)));
     }
     let length = sources.row(0).len();
     let (begin, end) = (range.start, range.end.next_multiple_of(width).min(length));
@@ -205,7 +209,7 @@ fn pass<
         lane[i] = T::of(IOTA[i]);
     }
     // SAFETY: `lane` has 16 entries, the widest vector.
-    let lane = Several([unsafe { SimdLane::load(lane.as_ptr()) }; TARGETS]);
+    let lane = G::all(unsafe { SimdLane::load(lane.as_ptr()) });
     let mut set = 0;
     while set < sets {
         let mut strengths = [[places[0]; MAX_STRENGTHS]; SETS];
@@ -217,15 +221,14 @@ fn pass<
         }
         let mut first = 0;
         while first < n {
-            let mut index = [first; TARGETS];
-            let mut at = [Several([zero; TARGETS]); 6];
-            for b in 0..TARGETS {
-                index[b] = (first + b).min(n - 1);
+            let mut at = [zero; 6];
+            for b in 0..G::COUNT {
+                let index = (first + b).min(n - 1);
                 for r in 0..3 * PIECES {
-                    at[r].0[b] = SimdLane::broadcast(targets[r][index[b]]);
+                    at[r].set(b, SimdLane::broadcast(targets[r][index]));
                 }
             }
-            let mut sums = [[Several([zero; TARGETS]); VALUES]; SETS];
+            let mut sums = [[zero; VALUES]; SETS];
             let mut j = begin;
             while j < end {
                 // A macro instead of a closure, because only inlined code is compiled for the instruction set.
@@ -233,7 +236,7 @@ fn pass<
                     ($row:expr) => {
                         // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
                         // multiple of `width` (asserted), and all rows have that length: j + width stays inside.
-                        Several([unsafe { SimdLane::load($row.add(j)) }; TARGETS])
+                        G::all(unsafe { SimdLane::load($row.add(j)) })
                     };
                 }
                 let mut r = [Product::of(at[0]); 3];
@@ -245,22 +248,22 @@ fn pass<
                     r[a] = Product::of(d);
                 }
                 // The lane of the target itself, relative to j, since f32 cannot hold all indices.
-                let mut itself = [V::<S, T>::splat(0.0); TARGETS];
+                let mut itself = zero;
                 if SKIP {
-                    for b in 0..TARGETS {
-                        itself[b] = Lane::splat((own + index[b]) as f64 - j as f64);
+                    for b in 0..G::COUNT {
+                        itself.set(b, Lane::splat((own + (first + b).min(n - 1)) as f64 - j as f64));
                     }
                 }
                 for s in 0..SETS {
-                    let mut q = [Product::of(Several([zero; TARGETS])); MAX_STRENGTHS];
+                    let mut q = [Product::of(zero); MAX_STRENGTHS];
                     for c in 0..K::STRENGTHS {
                         q[c] = Product::of(load!(strengths[s][c]));
                     }
-                    let mut u = [Product::of(Several([zero; TARGETS])); VALUES];
+                    let mut u = [Product::of(zero); VALUES];
                     K::eval(&p, &r[..K::DIM], &q[..K::STRENGTHS], &mut u[..K::VALUES]);
                     for i in 0..K::VALUES {
                         if SKIP {
-                            u[i] = Lane::select(lane.eq(Several(itself)), Lane::splat(0.0), u[i]);
+                            u[i] = Lane::select(lane.eq(itself), Lane::splat(0.0), u[i]);
                         }
                         sums[s][i] = u[i].add_to(sums[s][i]);
                     }
@@ -268,14 +271,14 @@ fn pass<
                 j += width;
             }
             for s in 0..SETS.min(sets - set) {
-                for b in 0..TARGETS.min(n - first) {
+                for b in 0..G::COUNT.min(n - first) {
                     let out = &mut out[((set + s) * n + first + b) * K::VALUES..][..K::VALUES];
                     for i in 0..K::VALUES {
-                        out[i] += sums[s][i].0[b].sum();
+                        out[i] += sums[s][i].get(b).sum();
                     }
                 }
             }
-            first += TARGETS;
+            first += G::COUNT;
         }
         set += SETS;
     }

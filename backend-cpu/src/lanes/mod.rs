@@ -19,7 +19,7 @@ mod terms;
 
 pub use product::Product;
 pub(crate) use room::Room;
-pub use several::Several;
+pub use several::{Several, Two};
 pub(crate) use terms::Terms;
 
 use fmm_traits::{Simd, lane::Scalar};

@@ -131,7 +131,7 @@ macro_rules! array {
             const WIDTH: usize = $width;
             #[inline(always)]
             fn broadcast(x: $t) -> Self {
-                $v([x; $width])
+                $v([$(($i, x).1),*])
             }
             #[inline(always)]
             unsafe fn load(from: *const $t) -> Self {

@@ -8,23 +8,26 @@ use super::forgetful::{comparisons, functions, operators};
 use fmm_traits::Lane;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// `value` = `factors[0]`·`factors[1]`. Everything is inlined, so a field that is not used costs nothing.
+/// `value`, and if it is a product its two factors: `value` = `first`·`second`. Everything is inlined, so a field that is
+/// not used costs nothing.
 #[derive(Clone, Copy)]
 pub struct Product<V> {
     value: V,
-    factors: [V; 2],
+    first: V,
+    second: V,
+    is_product: bool,
 }
 
 impl<V: Lane> Product<V> {
-    /// The product `value`·1. The compiler drops the multiplication.
+    /// A number that is no product.
     #[inline(always)]
     pub fn of(value: V) -> Self {
-        Product { value, factors: [value, V::splat(1.0)] }
+        Product { value, first: value, second: value, is_product: false }
     }
     /// `sum` + self.
     #[inline(always)]
     pub fn add_to(self, sum: V) -> V {
-        self.factors[0].mul_add(self.factors[1], sum)
+        if self.is_product { self.first.mul_add(self.second, sum) } else { self.value + sum }
     }
 }
 
@@ -34,7 +37,7 @@ impl<V: Lane> Mul for Product<V> {
     type Output = Self;
     #[inline(always)]
     fn mul(self, o: Self) -> Self {
-        Product { value: self.value * o.value, factors: [self.value, o.value] }
+        Product { value: self.value * o.value, first: self.value, second: o.value, is_product: true }
     }
 }
 impl<V: Lane> Neg for Product<V> {
@@ -43,7 +46,7 @@ impl<V: Lane> Neg for Product<V> {
     fn neg(self) -> Self {
         // Negate the second factor: a multiply-add includes this for free. A negated first factor would need an
         // operation.
-        Product { value: -self.value, factors: [self.factors[0], -self.factors[1]] }
+        Product { value: -self.value, second: -self.second, ..self }
     }
 }
 

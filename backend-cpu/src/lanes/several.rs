@@ -1,58 +1,95 @@
-//! Several vectors as one lane. A kernel over this lane works on several targets at once, operation by operation. The
+//! Two vectors as one lane. A kernel over this lane works on two targets at once, operation by operation. The
 //! operations of different targets do not depend on each other, so the processor always finds work within its window
 //! (64 vector operations on Zen 4, about one evaluation).
 //!
-//! The code uses loops instead of closures, because only inlined code is compiled for the instruction set.
+//! Every operation names both vectors. A loop over an array would be compiled again behind each operation of each
+//! kernel, which took a third of the time of compiling a kernel.
 
 use fmm_traits::{Lane, SimdLane};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
-/// `N` vectors.
-#[derive(Clone, Copy)]
-pub struct Several<V, const N: usize>(pub [V; N]);
+/// One vector of type `V` for each of [`COUNT`](Self::COUNT) targets: `V` itself for one target, [`Two`] for two.
+pub trait Several<V>: Lane {
+    /// Number of vectors.
+    const COUNT: usize;
+    /// The same vector for each target.
+    fn all(v: V) -> Self;
+    /// The vector of target `b`.
+    fn get(self, b: usize) -> V;
+    /// Replaces the vector of target `b`.
+    fn set(&mut self, b: usize, v: V);
+}
 
-/// A mask for each vector.
+impl<V: Lane> Several<V> for V {
+    const COUNT: usize = 1;
+    #[inline(always)]
+    fn all(v: V) -> Self {
+        v
+    }
+    #[inline(always)]
+    fn get(self, _: usize) -> V {
+        self
+    }
+    #[inline(always)]
+    fn set(&mut self, _: usize, v: V) {
+        *self = v;
+    }
+}
+
+impl<V: Lane> Several<V> for Two<V> {
+    const COUNT: usize = 2;
+    #[inline(always)]
+    fn all(v: V) -> Self {
+        Two(v, v)
+    }
+    #[inline(always)]
+    fn get(self, b: usize) -> V {
+        if b == 0 { self.0 } else { self.1 }
+    }
+    #[inline(always)]
+    fn set(&mut self, b: usize, v: V) {
+        if b == 0 {
+            self.0 = v;
+        } else {
+            self.1 = v;
+        }
+    }
+}
+
+/// Two vectors.
 #[derive(Clone, Copy)]
-pub struct Masks<M, const N: usize>([M; N]);
+pub struct Two<V>(V, V);
+
+/// A mask for each of two vectors.
+#[derive(Clone, Copy)]
+pub struct Masks<M>(M, M);
 
 macro_rules! operator {
     ($type:ident: $($trait:ident $method:ident)*) => {
-        $(impl<V: Copy + $trait<Output = V>, const N: usize> $trait for $type<V, N> {
+        $(impl<V: $trait<Output = V>> $trait for $type<V> {
             type Output = Self;
             #[inline(always)]
             fn $method(self, o: Self) -> Self {
-                let mut all = self.0;
-                for i in 0..N {
-                    all[i] = self.0[i].$method(o.0[i]);
-                }
-                $type(all)
+                $type(self.0.$method(o.0), self.1.$method(o.1))
             }
         })*
     };
 }
-operator!(Several: Add add Sub sub Mul mul Div div);
+operator!(Two: Add add Sub sub Mul mul Div div);
 operator!(Masks: BitAnd bitand BitOr bitor);
 
-impl<V: Copy + Neg<Output = V>, const N: usize> Neg for Several<V, N> {
+impl<V: Neg<Output = V>> Neg for Two<V> {
     type Output = Self;
     #[inline(always)]
     fn neg(self) -> Self {
-        let mut all = self.0;
-        for x in &mut all {
-            *x = -*x;
-        }
-        Several(all)
+        Two(-self.0, -self.1)
     }
 }
-impl<M: Copy + Not<Output = M>, const N: usize> Not for Masks<M, N> {
+impl<M: Not<Output = M>> Not for Masks<M> {
     type Output = Self;
     #[inline(always)]
     fn not(self) -> Self {
-        let mut all = self.0;
-        for m in &mut all {
-            *m = !*m;
-        }
-        Masks(all)
+        Masks(!self.0, !self.1)
     }
 }
 
@@ -60,11 +97,7 @@ macro_rules! function {
     ($($name:ident)*) => {
         $(#[inline(always)]
         fn $name(self) -> Self {
-            let mut all = self.0;
-            for x in &mut all {
-                *x = x.$name();
-            }
-            Several(all)
+            Two(self.0.$name(), self.1.$name())
         })*
     };
 }
@@ -73,76 +106,57 @@ macro_rules! comparison {
     ($($name:ident)*) => {
         $(#[inline(always)]
         fn $name(self, o: Self) -> Self::Mask {
-            let mut all = [self.0[0].$name(o.0[0]); N];
-            for i in 1..N {
-                all[i] = self.0[i].$name(o.0[i]);
-            }
-            Masks(all)
+            Masks(self.0.$name(o.0), self.1.$name(o.1))
         })*
     };
 }
 
-impl<V: Lane, const N: usize> Lane for Several<V, N> {
-    type Mask = Masks<V::Mask, N>;
+impl<V: Lane> Lane for Two<V> {
+    type Mask = Masks<V::Mask>;
     #[inline(always)]
     fn splat(x: f64) -> Self {
-        Several([V::splat(x); N])
+        Self::all(V::splat(x))
     }
     #[inline(always)]
     fn mul_add(self, a: Self, b: Self) -> Self {
-        let mut all = self.0;
-        for i in 0..N {
-            all[i] = self.0[i].mul_add(a.0[i], b.0[i]);
-        }
-        Several(all)
+        Two(self.0.mul_add(a.0, b.0), self.1.mul_add(a.1, b.1))
     }
     function!(sqrt rsqrt exp ln sin cos);
     comparison!(lt le eq);
     #[inline(always)]
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self {
-        let mut all = a.0;
-        for i in 0..N {
-            all[i] = V::select(mask.0[i], a.0[i], b.0[i]);
-        }
-        Several(all)
+        Two(V::select(mask.0, a.0, b.0), V::select(mask.1, a.1, b.1))
     }
 }
 
-impl<V: SimdLane, const N: usize> SimdLane for Several<V, N> {
+impl<V: SimdLane> SimdLane for Two<V> {
     type Scalar = V::Scalar;
-    const WIDTH: usize = V::WIDTH * N;
+    const WIDTH: usize = 2 * V::WIDTH;
     const REPEAT: usize = V::REPEAT;
     #[inline(always)]
     fn broadcast(x: V::Scalar) -> Self {
-        Several([V::broadcast(x); N])
+        Self::all(V::broadcast(x))
     }
     #[inline(always)]
     unsafe fn load(from: *const V::Scalar) -> Self {
-        let mut all = [V::splat(0.0); N];
-        for (i, v) in all.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for WIDTH readable scalars.
-            *v = unsafe { V::load(from.add(i * V::WIDTH)) };
-        }
-        Several(all)
+        // SAFETY: the caller vouches for WIDTH readable scalars, twice those of a vector.
+        unsafe { Two(V::load(from), V::load(from.add(V::WIDTH))) }
     }
     #[inline(always)]
     unsafe fn repeat(from: *const V::Scalar) -> Self {
         // SAFETY: the caller vouches for REPEAT readable scalars, the number that one vector reads.
-        Several([unsafe { V::repeat(from) }; N])
+        Self::all(unsafe { V::repeat(from) })
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut V::Scalar) {
-        for (i, v) in self.0.iter().enumerate() {
-            // SAFETY: the caller vouches for WIDTH writable scalars.
-            unsafe { v.store(to.add(i * V::WIDTH)) };
+        // SAFETY: the caller vouches for WIDTH writable scalars, twice those of a vector.
+        unsafe {
+            self.0.store(to);
+            self.1.store(to.add(V::WIDTH));
         }
     }
     #[inline(always)]
     fn sum(self) -> V::Scalar {
-        let mut sum = self.0[0];
-        for v in &self.0[1..] {
-            sum = sum + *v;
-        }
-        sum.sum()
+        (self.0 + self.1).sum()
     }
 }

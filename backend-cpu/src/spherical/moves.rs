@@ -10,7 +10,7 @@
 //! [`domains`](fmm_tree::domains) of children, whose locals are handed down to the children last. A lane without a
 //! source carries zeros. Expansions are hatted, so lanes may lie on different levels.
 
-use crate::lanes::{Isa, Room, Several, Vectorized, dispatch};
+use crate::lanes::{Isa, Room, Two, Vectorized, dispatch};
 use crate::pool::Pool;
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::coaxial::Step;
@@ -333,7 +333,7 @@ impl<T: Real> Vectorized for Work<'_, T> {
     fn run<S: Simd>(self) {
         // Two vectors together where LANES allows it: each entry of a matrix is loaded once for both.
         if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
-            self.lanes::<Several<T::Vector<S>, 2>>();
+            self.lanes::<Two<T::Vector<S>>>();
         } else {
             self.lanes::<T::Vector<S>>();
         }

@@ -6,7 +6,7 @@
 //! r.
 
 use crate::frame::{Fill, Frame};
-use crate::lanes::{Isa, Room, Several, Vectorized, dispatch};
+use crate::lanes::{Isa, Room, Two, Vectorized, dispatch};
 use crate::pairs::Pair;
 use crate::soa::Soa;
 use fmm_kernels::spherical::basis::Basis;
@@ -33,10 +33,14 @@ fn argument<V: SimdLane>(harmonics: Harmonics, at: [V; 3], strength: V) -> ([V; 
         return (at, strength);
     }
     // The unit is the largest coordinate, so that squares do not overflow.
-    let magnitude = |x: V| V::select(x.lt(V::splat(0.0)), -x, x);
-    let larger = |a: V, b: V| V::select(a.lt(b), b, a);
-    let unit = V::splat(1.0) / larger(larger(magnitude(at[0]), magnitude(at[1])), magnitude(at[2]));
-    let [x, y, z] = at.map(|x| x * unit);
+    // No closures, because only inlined code is compiled for the instruction set.
+    let mut largest = V::splat(0.0);
+    for a in 0..3 {
+        let magnitude = V::select(at[a].lt(V::splat(0.0)), -at[a], at[a]);
+        largest = V::select(largest.lt(magnitude), magnitude, largest);
+    }
+    let unit = V::splat(1.0) / largest;
+    let [x, y, z] = [at[0] * unit, at[1] * unit, at[2] * unit];
     let r2 = x.mul_add(x, y.mul_add(y, z * z));
     let inverse = unit / r2;
     ([x * inverse, y * inverse, z * inverse], strength * unit / r2.sqrt())
@@ -98,7 +102,7 @@ impl<T: Real> Vectorized for Sums<'_, T> {
     fn run<S: Simd>(self) {
         // Two vectors together where LANES allows it, so that chains of dependent products interleave.
         if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
-            self.lanes::<Several<T::Vector<S>, 2>>();
+            self.lanes::<Two<T::Vector<S>>>();
         } else {
             self.lanes::<T::Vector<S>>();
         }
@@ -201,7 +205,7 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Vectorize
     #[inline(always)]
     fn run<S: Simd>(self) {
         if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
-            self.lanes::<S, Several<T::Vector<S>, 2>>();
+            self.lanes::<S, Two<T::Vector<S>>>();
         } else {
             self.lanes::<S, T::Vector<S>>();
         }
@@ -308,7 +312,7 @@ impl<'a, T: Real, I: Iterator<Item = Polynomial<'a, T>>, const K: usize> Vectori
     #[inline(always)]
     fn run<S: Simd>(self) {
         if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
-            self.lanes::<Several<T::Vector<S>, 2>>();
+            self.lanes::<Two<T::Vector<S>>>();
         } else {
             self.lanes::<T::Vector<S>>();
         }

@@ -89,6 +89,32 @@ fn mixed_gradient<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
     }
 }
 
+/// As [`mixed_gradient`], with the Hessian h rᵀ + r hᵀ − (q + 3 v·r/r²) I/r³, where h = (−3 v + (3q + 15 v·r/r²) r/2)/r⁵.
+#[inline(always)]
+fn mixed_hessian<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
+    mixed_gradient(r, q, v, out);
+    let w = dot(r, r).rsqrt();
+    let w2 = w * w;
+    let w3 = w * w2;
+    let w5 = w3 * w2;
+    let s = dot(v, r) * w2;
+    let t = -(V::splat(3.0).mul_add(s, q) * w3);
+    let g = V::splat(7.5).mul_add(s, V::splat(1.5) * q) * w5;
+    let f = V::splat(-3.0) * w5;
+    let mut h = [t; 3];
+    for a in 0..3 {
+        h[a] = g.mul_add(r[a], f * v[a]);
+    }
+    let mut at = 4;
+    for a in 0..3 {
+        for b in a..3 {
+            let rest = if a == b { h[a].mul_add(r[a], t) } else { h[b] * r[a] };
+            out[at] = h[a].mul_add(r[b], rest);
+            at += 1;
+        }
+    }
+}
+
 /// Dipole vectors (3 strengths) → potential. The source member of [`LaplaceDipole`]. The type has no values, because
 /// members of a family are only named.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +133,10 @@ impl Kernel for DipolePotential {
     #[inline(always)]
     fn eval_gradient<V: Lane>(_: &[V], r: &[V], v: &[V], out: &mut [V]) {
         mixed_gradient(r, V::splat(0.0), v, out);
+    }
+    #[inline(always)]
+    fn eval_hessian<V: Lane>(_: &[V], r: &[V], v: &[V], out: &mut [V]) {
+        mixed_hessian(r, V::splat(0.0), v, out);
     }
     fn value_degree(_: usize) -> i32 {
         -1
@@ -134,6 +164,10 @@ impl Kernel for MixedPotential {
     #[inline(always)]
     fn eval_gradient<V: Lane>(_: &[V], r: &[V], s: &[V], out: &mut [V]) {
         mixed_gradient(r, s[0], &s[1..], out);
+    }
+    #[inline(always)]
+    fn eval_hessian<V: Lane>(_: &[V], r: &[V], s: &[V], out: &mut [V]) {
+        mixed_hessian(r, s[0], &s[1..], out);
     }
     fn value_degree(_: usize) -> i32 {
         -1

@@ -89,27 +89,29 @@ fn mixed_gradient<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
     }
 }
 
-/// As [`mixed_gradient`], with the Hessian h rᵀ + r hᵀ − (q + 3 v·r/r²) I/r³, where h = (−3 v + (3q + 15 v·r/r²) r/2)/r⁵.
+/// As [`mixed_gradient`], with the Hessian h nᵀ + n hᵀ − (q + 3 v·r/r²) I/r³, where n = r/|r| and
+/// h = ((3q + 15 v·r/r²) n/2 − 3 v/|r|)/r³. No power of 1/r is higher than in the result, so none leaves the range of
+/// numbers before it.
 #[inline(always)]
 fn mixed_hessian<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
     mixed_gradient(r, q, v, out);
     let w = dot(r, r).rsqrt();
     let w2 = w * w;
     let w3 = w * w2;
-    let w5 = w3 * w2;
     let s = dot(v, r) * w2;
     let t = -(V::splat(3.0).mul_add(s, q) * w3);
-    let g = V::splat(7.5).mul_add(s, V::splat(1.5) * q) * w5;
-    let f = V::splat(-3.0) * w5;
-    let mut h = [t; 3];
+    let g = V::splat(7.5).mul_add(s, V::splat(1.5) * q) * w3;
+    let f = V::splat(-3.0) * (w * w3);
+    let (mut n, mut h) = ([t; 3], [t; 3]);
     for a in 0..3 {
-        h[a] = g.mul_add(r[a], f * v[a]);
+        n[a] = r[a] * w;
+        h[a] = g.mul_add(n[a], f * v[a]);
     }
     let mut at = 4;
     for a in 0..3 {
         for b in a..3 {
-            let rest = if a == b { h[a].mul_add(r[a], t) } else { h[b] * r[a] };
-            out[at] = h[a].mul_add(r[b], rest);
+            let rest = if a == b { h[a].mul_add(n[a], t) } else { h[b] * n[a] };
+            out[at] = h[a].mul_add(n[b], rest);
             at += 1;
         }
     }

@@ -175,24 +175,26 @@ impl<T: Real> Packed<T> {
         for a in 0..3 {
             places.place(a, 0, targets.iter().map(|(x, _)| (x[a] - shift[a]) / unit));
         }
-        let mut sums = vec![T::default(); out.len()];
+        let mut sums = Vec::new();
         out.fill(0.0);
         for begin in (0..sources.len()).step_by(SOURCES_PER_TILE) {
             let range = begin..(begin + SOURCES_PER_TILE).min(sources.len());
-            sums.fill(T::default());
-            let own = targets.iter().any(|(_, own)| own.is_some_and(|own| range.contains(&own)));
-            if !(own && pair.skips_self) {
-                pair.sum(isa, params, places.targets(0..targets.len()), sources, range, None, &mut sums);
-            } else {
-                let mut one = vec![T::default(); out.len() / targets.len()];
-                for (t, (_, own)) in targets.iter().enumerate() {
-                    one.fill(T::default());
-                    pair.sum(isa, params, places.targets(t..t + 1), sources, range.clone(), *own, &mut one);
-                    let rows = sums.chunks_exact_mut(values).skip(t).step_by(targets.len());
-                    rows.zip(one.chunks_exact(values)).for_each(|(to, from)| to.copy_from_slice(from));
-                }
+            // A target that is a source of this tile has to be told apart from each source, which takes time. A call serves
+            // targets that are none, or targets that are consecutive sources.
+            let own = |t: &Target| t.1.filter(|own| pair.skips_self && range.contains(own));
+            let mut first = 0;
+            for group in targets.chunk_by(|a, b| own(b) == own(a).map(|own| own + 1)) {
+                let (begin, row) = (first * values, group.len() * values);
+                sums.clear();
+                sums.resize(out.len() / targets.len() * group.len(), T::default());
+                let at = places.targets(first..first + group.len());
+                pair.sum(isa, params, at, sources, range.clone(), own(&group[0]), &mut sums);
+                let sets = out.chunks_exact_mut(targets.len() * values).zip(sums.chunks_exact(row));
+                sets.for_each(|(out, sums)| {
+                    out[begin..begin + row].iter_mut().zip(sums).for_each(|(o, s)| *o += s.f64())
+                });
+                first += group.len();
             }
-            out.iter_mut().zip(&sums).for_each(|(o, s)| *o += s.f64());
         }
         let sets = out.chunks_exact_mut(targets.len() * values).zip(scale.chunks_exact(values));
         sets.map(|(out, scale)| {

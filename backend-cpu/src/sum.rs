@@ -183,8 +183,8 @@ fn pass<
     own: usize,
     out: &mut [T],
 ) {
-    // Vectors that find no register live on the stack. A variable in memory makes the compiler align the stack to vectors,
-    // which otherwise straddle cache lines: Stokeslets in f32 took a tenth more time.
+    // Vectors that find no register live on the stack. A variable in memory makes the compiler align the stack, so that
+    // no vector straddles two cache lines.
     black_box(MaybeUninit::<G>::uninit().as_mut_ptr());
     let width = T::Vector::<S>::WIDTH;
     let zero = G::splat(0.0);
@@ -262,10 +262,9 @@ fn pass<
                     let mut u = [Product::of(zero); VALUES];
                     K::eval(&p, &r[..K::DIM], &q[..K::STRENGTHS], &mut u[..K::VALUES]);
                     for i in 0..K::VALUES {
-                        if SKIP {
-                            u[i] = Lane::select(lane.eq(itself), Lane::splat(0.0), u[i]);
-                        }
-                        sums[s][i] = u[i].add_to(sums[s][i]);
+                        // The same fused operation with `SKIP` and without: the bits of a sum do not tell which it was.
+                        let more = u[i].add_to(sums[s][i]);
+                        sums[s][i] = if SKIP { Lane::select(lane.eq(itself), sums[s][i], more) } else { more };
                     }
                 }
                 j += width;

@@ -204,6 +204,8 @@ fn for_every_method() {
         check("treecode", base(Method::Treecode).order(6));
         check("treecode of densities", base(Method::Treecode).order(4).expansion(Expansion::Equivalent));
         check("direct", base(Method::Direct).order(1));
+        let gravity = Fmm::new(Gravity { g: 1.0, softening: 0.1 }).outputs(both()).threads(1);
+        check("direct, softened", gravity.method(Method::Direct).order(1));
     }
     // Where rotations of parallel offsets differed by which came first.
     let (x, q) = (fmm::demo::points(fmm::demo::Demo::Plummer, 2500, 1), strengths(2500, 4));

@@ -2,6 +2,7 @@
 //! over `Dual<Dual<V>>` its Hessian. Both are exact: no finite differences.
 
 use crate::lane::Lane;
+use std::fmt::{self, Debug};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// `[e(0), e(1), e(2)]` without a closure. A closure that the compiler does not inline would be compiled without the
@@ -25,34 +26,173 @@ macro_rules! each {
     };
 }
 
-/// A value `v` and its derivatives `d` with respect to the three target coordinates.
-#[derive(Clone, Copy, Debug)]
-pub struct Dual<V> {
+/// A value and its derivatives with respect to the three target coordinates.
+#[derive(Clone, Copy)]
+pub struct Dual<V: Lane> {
     /// Value.
     pub v: V,
-    /// ∂v/∂x, ∂v/∂y, ∂v/∂z.
-    pub d: [V; 3],
+    d: [V::Derivative; 3],
+}
+
+/// A derivative of a [`Dual`] over `V`: `V` itself, or [`Known`].
+pub trait Derivative<V: Lane>: Copy + 'static + Add<Output = Self> + Sub<Output = Self> + Neg<Output = Self> {
+    /// The derivative of a number that does not depend on the target.
+    fn zero() -> Self;
+    /// The derivative `value`.
+    fn of(value: V) -> Self;
+    /// Its value.
+    fn value(self) -> V;
+    /// self·`factor`.
+    fn times(self, factor: V) -> Self;
+    /// self·`factor` + `rest`.
+    fn times_plus(self, factor: V, rest: Self) -> Self;
+    /// self/`divisor`.
+    fn over(self, divisor: V) -> Self;
+    /// `a` where `mask` holds, else `b`.
+    fn select(mask: V::Mask, a: Self, b: Self) -> Self;
+}
+
+impl<V: Lane> Derivative<V> for V {
+    #[inline(always)]
+    fn zero() -> Self {
+        V::splat(0.0)
+    }
+    #[inline(always)]
+    fn of(value: V) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn value(self) -> V {
+        self
+    }
+    #[inline(always)]
+    fn times(self, factor: V) -> Self {
+        self * factor
+    }
+    #[inline(always)]
+    fn times_plus(self, factor: V, rest: Self) -> Self {
+        self.mul_add(factor, rest)
+    }
+    #[inline(always)]
+    fn over(self, divisor: V) -> Self {
+        self / divisor
+    }
+    #[inline(always)]
+    fn select(mask: V::Mask, a: Self, b: Self) -> Self {
+        Lane::select(mask, a, b)
+    }
+}
+
+/// A derivative and whether it is 0 for any target, as those of parameters and strengths are. Operations leave out what
+/// is 0. A compiler may not do so by itself, because 0·x is NaN if x is infinite. Everything is inlined, so the compiler
+/// knows which derivatives are 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<V> {
+    value: V,
+    zero: bool,
+}
+
+impl<V: Lane> Derivative<V> for Known<V> {
+    #[inline(always)]
+    fn zero() -> Self {
+        Known { value: V::splat(0.0), zero: true }
+    }
+    #[inline(always)]
+    fn of(value: V) -> Self {
+        Known { value, zero: false }
+    }
+    #[inline(always)]
+    fn value(self) -> V {
+        self.value
+    }
+    #[inline(always)]
+    fn times(self, factor: V) -> Self {
+        if self.zero { self } else { Self::of(self.value * factor) }
+    }
+    #[inline(always)]
+    fn times_plus(self, factor: V, rest: Self) -> Self {
+        if self.zero {
+            rest
+        } else if rest.zero {
+            self.times(factor)
+        } else {
+            Self::of(self.value.mul_add(factor, rest.value))
+        }
+    }
+    #[inline(always)]
+    fn over(self, divisor: V) -> Self {
+        if self.zero { self } else { Self::of(self.value / divisor) }
+    }
+    #[inline(always)]
+    fn select(mask: V::Mask, a: Self, b: Self) -> Self {
+        Known { value: V::select(mask, a.value, b.value), zero: a.zero && b.zero }
+    }
+}
+impl<V: Lane> Add for Known<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        if self.zero {
+            o
+        } else if o.zero {
+            self
+        } else {
+            Self::of(self.value + o.value)
+        }
+    }
+}
+impl<V: Lane> Sub for Known<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        if o.zero {
+            self
+        } else if self.zero {
+            -o
+        } else {
+            Self::of(self.value - o.value)
+        }
+    }
+}
+impl<V: Lane> Neg for Known<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        Known { value: -self.value, ..self }
+    }
+}
+
+impl<V: Lane + Debug> Debug for Dual<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dual").field("v", &self.v).field("gradient", &self.gradient()).finish()
+    }
 }
 
 impl<V: Lane> Dual<V> {
     /// A quantity that does not depend on the target.
     #[inline(always)]
     pub fn constant(v: V) -> Self {
-        Dual { v, d: [V::splat(0.0); 3] }
+        Dual { v, d: [V::Derivative::zero(); 3] }
     }
 
     /// The coordinate `axis` of the target, with value `v`.
     #[inline(always)]
     pub fn variable(v: V, axis: usize) -> Self {
         let mut x = Self::constant(v);
-        x.d[axis] = V::splat(1.0);
+        x.d[axis] = V::Derivative::of(V::splat(1.0));
         x
+    }
+
+    /// ∂v/∂x, ∂v/∂y, ∂v/∂z.
+    #[inline(always)]
+    pub fn gradient(self) -> [V; 3] {
+        each!(i => self.d[i].value())
     }
 
     /// f(self) where `value` = f(v) and `slope` = f′(v).
     #[inline(always)]
     fn chain(self, value: V, slope: V) -> Self {
-        Dual { v: value, d: each!(i => self.d[i] * slope) }
+        Dual { v: value, d: each!(i => self.d[i].times(slope)) }
     }
 }
 
@@ -74,15 +214,16 @@ impl<V: Lane> Mul for Dual<V> {
     type Output = Self;
     #[inline(always)]
     fn mul(self, o: Self) -> Self {
-        Dual { v: self.v * o.v, d: each!(i => self.d[i].mul_add(o.v, self.v * o.d[i])) }
+        Dual { v: self.v * o.v, d: each!(i => self.d[i].times_plus(o.v, o.d[i].times(self.v))) }
     }
 }
+/// (u/v)′ = (u′ − (u/v)v′)/v.
 impl<V: Lane> Div for Dual<V> {
     type Output = Self;
     #[inline(always)]
     fn div(self, o: Self) -> Self {
         let v = self.v / o.v;
-        Dual { v, d: each!(i => (self.d[i] - v * o.d[i]) / o.v) }
+        Dual { v, d: each!(i => (self.d[i] - o.d[i].times(v)).over(o.v)) }
     }
 }
 impl<V: Lane> Neg for Dual<V> {
@@ -94,6 +235,9 @@ impl<V: Lane> Neg for Dual<V> {
 }
 
 impl<V: Lane> Lane for Dual<V> {
+    /// Zeros of second derivatives are not left out. Pair loops with Hessians by dual numbers are usually not compiled
+    /// ([`COMPILED`](crate::Kernel::COMPILED)), and interpreted operations have none.
+    type Derivative = Self;
     type Mask = V::Mask;
     #[inline(always)]
     fn splat(x: f64) -> Self {
@@ -101,7 +245,8 @@ impl<V: Lane> Lane for Dual<V> {
     }
     #[inline(always)]
     fn mul_add(self, a: Self, b: Self) -> Self {
-        Dual { v: self.v.mul_add(a.v, b.v), d: each!(i => self.d[i].mul_add(a.v, self.v.mul_add(a.d[i], b.d[i]))) }
+        let d = each!(i => self.d[i].times_plus(a.v, a.d[i].times_plus(self.v, b.d[i])));
+        Dual { v: self.v.mul_add(a.v, b.v), d }
     }
     #[inline(always)]
     fn sqrt(self) -> Self {
@@ -159,7 +304,7 @@ impl<V: Lane> Lane for Dual<V> {
     }
     #[inline(always)]
     fn select(mask: V::Mask, a: Self, b: Self) -> Self {
-        Dual { v: V::select(mask, a.v, b.v), d: each!(i => V::select(mask, a.d[i], b.d[i])) }
+        Dual { v: V::select(mask, a.v, b.v), d: each!(i => Derivative::select(mask, a.d[i], b.d[i])) }
     }
 }
 
@@ -179,8 +324,12 @@ mod tests {
             let (below, above) = (all(x - h), all(x + h));
             for (i, f) in all(Dual::variable(x, 1)).iter().enumerate() {
                 let slope = (above[i] - below[i]) / (2.0 * h);
-                assert!((f.d[1] - slope).abs() < 1e-7 * (1.0 + slope.abs()), "{i} at {x}: {} {slope}", f.d[1]);
-                assert_eq!([f.d[0], f.d[2]], [0.0; 2]);
+                assert!(
+                    (f.gradient()[1] - slope).abs() < 1e-7 * (1.0 + slope.abs()),
+                    "{i} at {x}: {} {slope}",
+                    f.gradient()[1]
+                );
+                assert_eq!([f.gradient()[0], f.gradient()[2]], [0.0; 2]);
             }
         }
     }

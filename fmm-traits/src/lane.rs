@@ -7,6 +7,7 @@
 //! modified Bessel functions K₀ and K₁, comparison and selection. Loops over components and helper functions are plain
 //! Rust. A branch on data goes through [`Lane::select`].
 
+use crate::dual::Derivative;
 use std::fmt::{Debug, Display};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -14,6 +15,9 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 pub trait Lane:
     Copy + 'static + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
+    /// A derivative of a [dual number](crate::dual::Dual) over this lane: `Self`, or, for vectors,
+    /// [`Known`](crate::dual::Known), so that pair loops leave out derivatives that are 0.
+    type Derivative: Derivative<Self>;
     /// Result of a comparison.
     type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
 
@@ -181,6 +185,7 @@ pub trait Real:
 macro_rules! scalar {
     ($t:ident, $vector:ident) => {
         impl Lane for $t {
+            type Derivative = Self;
             type Mask = bool;
             #[inline(always)]
             fn splat(x: f64) -> Self {

@@ -180,6 +180,7 @@ macro_rules! comparisons {
 }
 
 impl Lane for Recorded {
+    type Derivative = Self;
     type Mask = RecordedMask;
     fn splat(x: f64) -> Self {
         Recorded(push(Op::Constant(x.to_bits()), []))

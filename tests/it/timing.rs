@@ -7,20 +7,23 @@ use fmm_traits::{Gradient, Hessian, Member, facts};
 
 /// The shortest time of five evaluations, in seconds.
 fn seconds(builder: Fmm, n: usize) -> f64 {
-    let builder = builder.order(6).outputs(both()).method(Method::EquivalentDensities);
-    let plan = builder.plan(&uniform(n, 1), Targets::Sources).unwrap();
+    let plan = builder.outputs(both()).plan(&uniform(n, 1), Targets::Sources).unwrap();
     let q = demo::strengths(n, 1, 1);
     (0..5).map(|_| plan.apply(&q).unwrap().seconds).fold(f64::INFINITY, f64::min)
 }
 
-/// A gradient by dual numbers costs as much as a gradient written by hand, because the compiler finds common
-/// subexpressions. A kernel that is not inlined takes 20 times as long.
+/// With a gradient by dual numbers a pair takes little longer than with a gradient written by hand, because operations
+/// on derivatives that are 0 are left out. The bound has room for noise; with those operations 1/r exceeds it.
 #[test]
 #[ignore = "a clock: scripts/timing-tests.sh"]
-fn an_own_kernel_is_as_fast_as_a_built_in_one() {
-    let [own, built_in] = [Fmm::custom(Own), Fmm::new(Laplace)].map(|builder| seconds(builder, 50_000));
-    println!("own {own:.4} s, built-in {built_in:.4} s");
-    assert!(own < 2.0 * built_in, "{own} s against {built_in} s");
+fn an_own_kernel_is_nearly_as_fast_as_a_built_in_one() {
+    let fast = |builder: Fmm| seconds(builder.order(6).method(Method::EquivalentDensities), 50_000);
+    let direct = |builder: Fmm| seconds(builder.method(Method::Direct), 20_000);
+    for (what, seconds) in [("equivalent densities", &fast as &dyn Fn(Fmm) -> f64), ("direct", &direct)] {
+        let [own, built_in] = [Fmm::custom(Own), Fmm::new(Laplace)].map(seconds);
+        println!("{what}: own {own:.4} s, built-in {built_in:.4} s");
+        assert!(own < 1.45 * built_in, "{what}: {own} s against {built_in} s");
+    }
 }
 
 /// Costs grow with the order like the operations: M2L from order 4 to the highest order by far more than 2.

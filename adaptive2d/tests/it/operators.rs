@@ -319,9 +319,12 @@ fn derivatives_of_a_pair_are_those_of_dual_numbers() {
             let mut values = vec![0.0; e.values()];
             e.p2p(Cloud { xyz: &[[0.0; 3]], strengths: own }, &[[x, y, 0.0]], false, &mut values);
             let of = |numbers: fn(&D) -> Vec<f64>| potentials.iter().flat_map(numbers);
-            let second = |u: &D| vec![u.d[0].d[0], u.d[0].d[1], u.d[1].d[1]];
+            let second = |u: &D| {
+                let d = u.gradient().map(Dual::gradient);
+                vec![d[0][0], d[0][1], d[1][1]]
+            };
             let expected: Vec<f64> =
-                of(|u| vec![u.v.v]).chain(of(|u| vec![u.v.d[0], u.v.d[1]])).chain(of(second)).collect();
+                of(|u| vec![u.v.v]).chain(of(|u| u.v.gradient()[..2].to_vec())).chain(of(second)).collect();
             let ends = [0, kernel.potentials(), kernel.values(1), kernel.values(2)];
             for own in ends.windows(2).map(|w| w[0]..w[1]) {
                 let error = difference(&values[own.clone()], &expected[own]);

@@ -3,6 +3,7 @@
 
 use super::Vectorized;
 use super::elementary::{exp_to_parts, ln_of_parts, sin_plus_quarters, split_exponent};
+use fmm_traits::dual::Known;
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -97,6 +98,7 @@ macro_rules! avx2 {
             }
         }
         impl Lane for $v {
+            type Derivative = Known<Self>;
             type Mask = $mask;
             #[inline(always)]
             fn splat(x: f64) -> Self {

@@ -5,6 +5,7 @@
 
 use super::Vectorized;
 use super::elementary::{exp_to_parts, ln_of_parts, sin_plus_quarters};
+use fmm_traits::dual::Known;
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -123,6 +124,7 @@ macro_rules! avx512 {
             }
         }
         impl Lane for $v {
+            type Derivative = Known<Self>;
             type Mask = Mask<$mask>;
             #[inline(always)]
             fn splat(x: f64) -> Self {

@@ -161,7 +161,7 @@ pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fmm_traits::{Lane, Real, SimdLane};
+    use fmm_traits::{Lane, Real, SimdLane, dual::Dual};
 
     /// Results of N functions at each number of `input`. `functions` takes a vector of numbers.
     #[inline(always)]
@@ -244,6 +244,48 @@ mod tests {
                     let same = y == exact || (y.is_nan() && exact.is_nan());
                     assert!(same || (y - exact).abs() <= 2.0 * f64::EPSILON * exact.abs(), "{} {x:e}: {y}", isa.name());
                 }
+            }
+        }
+    }
+
+    /// Sums, differences, products, quotients and choices of numbers that depend on x, on y, on both and on neither.
+    #[inline(always)]
+    fn combined<V: Lane>([x, y, q]: [V; 3], out: &mut [V; 128]) {
+        let all = [x, y, q, x * y];
+        for i in 0..16 {
+            let (a, b) = (all[i / 4], all[i % 4]);
+            let least = V::select(a.lt(b), a, b);
+            let each = [a + b, a - b, a * b, a / b, least, a.mul_add(b, x), a.mul_add(b, q), (-a).exp()];
+            out[8 * i..8 * i + 8].copy_from_slice(&each);
+        }
+    }
+
+    /// [`combined`] with derivatives: values, then gradients.
+    #[inline(always)]
+    fn derived<V: SimdLane<Scalar = f64>>() -> Vec<f64> {
+        let [x, y] = [0, 1].map(|axis| Dual::variable(V::splat(0.7 + axis as f64), axis));
+        let mut out = [x; 128];
+        combined([x, y, Dual::constant(V::splat(-1.3))], &mut out);
+        let gradients = out.iter().flat_map(|u| u.gradient());
+        out.iter().map(|u| u.v).chain(gradients).map(|x| x.sum() / V::WIDTH as f64).collect()
+    }
+    struct Derived;
+    impl Vectorized for Derived {
+        type Output = Vec<f64>;
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Output {
+            derived::<S::F64>()
+        }
+    }
+
+    /// Vectors leave out derivatives that are 0; scalars compute with them.
+    #[test]
+    fn derivatives_of_vectors_are_those_of_scalars() {
+        let expected = derived::<f64>();
+        assert_eq!(expected.len(), 512);
+        for isa in Isa::available() {
+            for (i, (a, b)) in dispatch(isa, Derived).into_iter().zip(&expected).enumerate() {
+                assert!((a - b).abs() <= 1e-14 * b.abs(), "{} result {i}: {a} instead of {b}", isa.name());
             }
         }
     }

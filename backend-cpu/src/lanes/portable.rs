@@ -2,6 +2,7 @@
 //! instruction set (SSE2 on x86-64, NEON on aarch64).
 
 use super::Vectorized;
+use fmm_traits::dual::Known;
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -75,6 +76,7 @@ macro_rules! array {
             }
         }
         impl Lane for $v {
+            type Derivative = Known<Self>;
             type Mask = $mask;
             #[inline(always)]
             fn splat(x: f64) -> Self {

@@ -6,10 +6,11 @@
 
 use super::forgetful::{comparisons, functions, operators};
 use fmm_traits::Lane;
+use fmm_traits::dual::Known;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// `value`, and if it is a product its two factors: `value` = `first`·`second`. Everything is inlined, so a field that is
-/// not used costs nothing.
+/// `value`, and if it is a product its two factors: `value` = `first`·`second`. Everything is inlined, so a field that
+/// is not used costs nothing.
 #[derive(Clone, Copy)]
 pub struct Product<V> {
     value: V,
@@ -51,6 +52,7 @@ impl<V: Lane> Neg for Product<V> {
 }
 
 impl<V: Lane> Lane for Product<V> {
+    type Derivative = Known<Self>;
     type Mask = V::Mask;
     #[inline(always)]
     fn splat(x: f64) -> Self {

@@ -2,9 +2,10 @@
 //! operations of different targets do not depend on each other, so the processor always finds work within its window
 //! (64 vector operations on Zen 4, about one evaluation).
 //!
-//! Every operation names both vectors. A loop over an array would be compiled again behind each operation of each
-//! kernel, which took a third of the time of compiling a kernel.
+//! Every operation names both vectors. The compiler would have to unroll a loop over an array again for each operation
+//! of each kernel.
 
+use fmm_traits::dual::Known;
 use fmm_traits::{Lane, SimdLane};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -112,6 +113,7 @@ macro_rules! comparison {
 }
 
 impl<V: Lane> Lane for Two<V> {
+    type Derivative = Known<Self>;
     type Mask = Masks<V::Mask>;
     #[inline(always)]
     fn splat(x: f64) -> Self {

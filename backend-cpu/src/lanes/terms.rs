@@ -5,6 +5,7 @@
 //! multiply-add per product, and no addition (compare [`Product`](super::Product)).
 
 use super::forgetful::{comparisons, functions, operators};
+use fmm_traits::dual::Known;
 use fmm_traits::{Lane, SimdLane};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -80,6 +81,7 @@ impl<V: Lane, const ROUGH: bool> Neg for Terms<V, ROUGH> {
 }
 
 impl<V: SimdLane<Scalar = f64>, const ROUGH: bool> Lane for Terms<V, ROUGH> {
+    type Derivative = Known<Self>;
     type Mask = V::Mask;
     #[inline(always)]
     fn splat(x: f64) -> Self {

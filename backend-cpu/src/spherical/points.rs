@@ -33,7 +33,8 @@ fn argument<V: SimdLane>(harmonics: Harmonics, at: [V; 3], strength: V) -> ([V; 
         return (at, strength);
     }
     // The unit is the largest coordinate, so that squares do not overflow.
-    // No closures, because only inlined code is compiled for the instruction set.
+    // No closures over vectors, because the compiler may not inline them, and only inlined code is compiled for the
+    // instruction set.
     let mut largest = V::splat(0.0);
     for a in 0..3 {
         let magnitude = V::select(at[a].lt(V::splat(0.0)), -at[a], at[a]);

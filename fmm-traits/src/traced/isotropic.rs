@@ -74,8 +74,9 @@ fn factor(tape: &Tape, params: &[f64], inverse: &LinearMap, t: f64) -> Option<Li
         let r = inverse.rows.map(|row| (0..3).fold(Dual::constant(0.0), |sum, a| sum + Dual::constant(row[a]) * y[a]));
         let mut u = [Dual::constant(0.0)];
         tape.evaluate(&params, &r, &constant(&[1.0]), &mut u);
-        let size = u[0].d.iter().fold(0.0f64, |m, x| m.max(x.abs()));
-        (size.is_normal() && u[0].d.iter().all(|x| x.is_finite())).then(|| u[0].d.map(|x| x / size))
+        let gradient = u[0].gradient();
+        let size = gradient.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        (size.is_normal() && gradient.iter().all(|x| x.is_finite())).then(|| gradient.map(|x| x / size))
     };
     let g = [unit_gradient([1.0, 0.0, 0.0])?, unit_gradient([0.0, 1.0, 0.0])?, unit_gradient([0.0, 0.0, 1.0])?];
     let mut columns = [g[0].map(|x| x / g[0][0]); 3];
@@ -223,6 +224,7 @@ macro_rules! comparisons {
 }
 
 impl Lane for Power {
+    type Derivative = Self;
     type Mask = <Symbol as Lane>::Mask;
     fn splat(x: f64) -> Self {
         Power { factor: Symbol::splat(x), power: 0 }

@@ -331,7 +331,7 @@ pub(super) fn general(
             let mut u = vec![Dual::constant(h); n];
             let r: Vec<_> = (0..3).map(|a| Dual::variable(r[a], a) * Dual::constant(h)).collect();
             tape.evaluate(&constant(p), &r, &constant(q), &mut u);
-            u.iter().map(|u| u.v).chain(u.iter().flat_map(|u| u.d)).collect()
+            u.iter().map(|u| u.v).chain(u.iter().flat_map(|u| u.gradient())).collect()
         }
         _ => {
             let twice = |x: &[Symbol]| constant(x).into_iter().map(Dual::constant).collect::<Vec<_>>();
@@ -340,10 +340,10 @@ pub(super) fn general(
             let r: Vec<_> = (0..3).map(|a| Dual::variable(Dual::variable(r[a], a), a) * h).collect();
             tape.evaluate(&twice(p), &r, &twice(q), &mut u);
             let upper = |u: &Dual<Dual<Symbol>>| {
-                let d = u.d;
-                [d[0].d[0], d[0].d[1], d[0].d[2], d[1].d[1], d[1].d[2], d[2].d[2]]
+                let d = u.gradient().map(Dual::gradient);
+                [d[0][0], d[0][1], d[0][2], d[1][1], d[1][2], d[2][2]]
             };
-            let values = u.iter().map(|u| u.v.v).chain(u.iter().flat_map(|u| u.v.d));
+            let values = u.iter().map(|u| u.v.v).chain(u.iter().flat_map(|u| u.v.gradient()));
             values.chain(u.iter().flat_map(upper)).collect()
         }
     }

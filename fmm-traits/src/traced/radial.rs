@@ -43,7 +43,7 @@ fn derivative(tape: &Tape, s: Symbol, p: &[Symbol]) -> Symbol {
     let p: Vec<_> = p.iter().map(|&x| Dual::constant(x)).collect();
     let mut f = [Dual::constant(s)];
     tape.evaluate(&p, &[Dual::variable(s, 0)], &[], &mut f);
-    f[0].d[0] * 2.0
+    f[0].gradient()[0] * 2.0
 }
 
 /// The second derivative by s, times 4.
@@ -51,7 +51,7 @@ fn second_derivative(tape: &Tape, s: Symbol, p: &[Symbol]) -> Symbol {
     let p: Vec<_> = p.iter().map(|&x| Dual::constant(Dual::constant(x))).collect();
     let mut f = [Dual::constant(Dual::constant(s))];
     tape.evaluate(&p, &[Dual::variable(Dual::variable(s, 0), 0)], &[], &mut f);
-    f[0].d[0].d[0] * 4.0
+    f[0].gradient()[0].gradient()[0] * 4.0
 }
 
 impl Radial {

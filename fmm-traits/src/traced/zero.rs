@@ -68,6 +68,7 @@ impl std::ops::Neg for Unguarded {
 }
 
 impl Lane for Unguarded {
+    type Derivative = Self;
     type Mask = bool;
     fn splat(x: f64) -> Self {
         Unguarded(x)

@@ -179,8 +179,8 @@ impl<T: Real> Packed<T> {
         out.fill(0.0);
         for begin in (0..sources.len()).step_by(SOURCES_PER_TILE) {
             let range = begin..(begin + SOURCES_PER_TILE).min(sources.len());
-            // A target that is a source of this tile has to be told apart from each source, which takes time. A call serves
-            // targets that are none, or targets that are consecutive sources.
+            // A target that is a source of this tile must not act on itself, and comparing it with each source takes
+            // time. So a call has either targets that are not sources of this tile, or targets that are consecutive ones.
             let own = |t: &Target| t.1.filter(|own| pair.skips_self && range.contains(own));
             let mut first = 0;
             for group in targets.chunk_by(|a, b| own(b) == own(a).map(|own| own + 1)) {

@@ -183,8 +183,8 @@ fn pass<
     own: usize,
     out: &mut [T],
 ) {
-    // Vectors that find no register live on the stack. A variable in memory makes the compiler align the stack, so that
-    // no vector straddles two cache lines.
+    // This line computes nothing. It keeps an unused `G` on the stack, and for its sake the compiler aligns the whole
+    // stack frame. Vectors that find no register then never straddle two cache lines.
     black_box(MaybeUninit::<G>::uninit().as_mut_ptr());
     let width = T::Vector::<S>::WIDTH;
     let zero = G::splat(0.0);
@@ -262,7 +262,8 @@ fn pass<
                     let mut u = [Product::of(zero); VALUES];
                     K::eval(&p, &r[..K::DIM], &q[..K::STRENGTHS], &mut u[..K::VALUES]);
                     for i in 0..K::VALUES {
-                        // The same fused operation with `SKIP` and without: the bits of a sum do not tell which it was.
+                        // Add first, then select: the multiply-add stays fused, so a sum has the same bits with `SKIP`
+                        // as without.
                         let more = u[i].add_to(sums[s][i]);
                         sums[s][i] = if SKIP { Lane::select(lane.eq(itself), sums[s][i], more) } else { more };
                     }

@@ -90,8 +90,8 @@ fn mixed_gradient<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
 }
 
 /// As [`mixed_gradient`], with the Hessian h nᵀ + n hᵀ − (q + 3 v·r/r²) I/r³, where n = r/|r| and
-/// h = ((3q + 15 v·r/r²) n/2 − 3 v/|r|)/r³. No power of 1/r is higher than in the result, so none leaves the range of
-/// numbers before it.
+/// h = ((3q + 15 v·r/r²) n/2 − 3 v/|r|)/r³. No power of 1/r is higher than the 1/r⁴ of the Hessian of a dipole, so
+/// none overflows earlier than that.
 #[inline(always)]
 fn mixed_hessian<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
     mixed_gradient(r, q, v, out);

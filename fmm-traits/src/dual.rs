@@ -83,9 +83,9 @@ impl<V: Lane> Derivative<V> for V {
     }
 }
 
-/// A derivative and whether it is 0 for any target, as those of parameters and strengths are. Operations leave out what
-/// is 0. A compiler may not do so by itself, because 0·x is NaN if x is infinite. Everything is inlined, so the compiler
-/// knows which derivatives are 0.
+/// A derivative with a flag that is set if it is 0 for every target, such as a derivative of a parameter or of a
+/// strength. Operations leave out flagged derivatives. The compiler may not do so by itself, because 0·x is NaN if x is
+/// infinite. All code is inlined, so the flag is known at compile time and costs nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<V> {
     value: V,
@@ -235,8 +235,9 @@ impl<V: Lane> Neg for Dual<V> {
 }
 
 impl<V: Lane> Lane for Dual<V> {
-    /// Zeros of second derivatives are not left out. Pair loops with Hessians by dual numbers are usually not compiled
-    /// ([`COMPILED`](crate::Kernel::COMPILED)), and interpreted operations have none.
+    /// In a `Dual<Dual<V>>` the outer derivatives have no flag. It would seldom help: Hessians by dual numbers are
+    /// usually interpreted from a recording ([`COMPILED`](crate::Kernel::COMPILED)), and recording removes operations
+    /// on 0.
     type Derivative = Self;
     type Mask = V::Mask;
     #[inline(always)]

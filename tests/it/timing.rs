@@ -13,7 +13,8 @@ fn seconds(builder: Fmm, n: usize) -> f64 {
 }
 
 /// With a gradient by dual numbers a pair takes little longer than with a gradient written by hand, because operations
-/// on derivatives that are 0 are left out. The bound has room for noise; with those operations 1/r exceeds it.
+/// on derivatives that are 0 are left out. The bound has room for noise; with those operations the direct sum of 1/r
+/// exceeds it.
 #[test]
 #[ignore = "a clock: scripts/timing-tests.sh"]
 fn an_own_kernel_is_nearly_as_fast_as_a_built_in_one() {

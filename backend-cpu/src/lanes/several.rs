@@ -2,8 +2,10 @@
 //! operations of different targets do not depend on each other, so the processor always finds work within its window
 //! (64 vector operations on Zen 4, about one evaluation).
 //!
-//! Every operation names both vectors. The compiler would have to unroll a loop over an array again for each operation
-//! of each kernel.
+//! Elsewhere two vectors are one of twice the width.
+//!
+//! Every operation is written out for both vectors. A loop over an array would have to be unrolled in every operation of
+//! every kernel, which takes time to compile.
 
 use fmm_traits::dual::Known;
 use fmm_traits::{Lane, SimdLane};

@@ -47,7 +47,7 @@ impl<V: Lane, const ROUGH: bool> Terms<V, ROUGH> {
         }
         sum
     }
-    /// A factor of a term, or the rest, with the sign of the sum.
+    /// `factor`, negated if `negative`.
     #[inline(always)]
     fn signed(&self, factor: V) -> V {
         if self.negative { -factor } else { factor }

@@ -32,7 +32,7 @@ fn argument<V: SimdLane>(harmonics: Harmonics, at: [V; 3], strength: V) -> ([V; 
     if harmonics == Harmonics::Regular {
         return (at, strength);
     }
-    // The unit is the largest coordinate, so that squares do not overflow.
+    // Coordinates are divided by the largest one, so that squares do not overflow.
     // No closures over vectors, because the compiler may not inline them, and only inlined code is compiled for the
     // instruction set.
     let mut largest = V::splat(0.0);

@@ -39,7 +39,7 @@ pub struct Cuda {
 pub struct Hybrid {
     /// The cores.
     pub cpu: Cpu,
-    /// The GPU, by its number. [`Cuda::memory`] is ignored.
+    /// The GPU, by its number. Its [`memory`](field@Cuda::memory) is ignored.
     pub cuda: Cuda,
 }
 

@@ -57,7 +57,7 @@ pub struct Fill<'a, T, I> {
     pub points: &'a Points,
     /// Strengths in tree order, one set after the other (none for targets).
     pub strengths: &'a [Vec<f64>],
-    /// The factor of each strength of a set; see [`Pair::strength_factors`].
+    /// The factor of each strength of a set; see [`Pair::strength_factors`](crate::pairs::Pair::strength_factors).
     pub factors: &'a [f64],
     /// The usual values of the attributes of a source, which are the last strengths of a set.
     pub attributes: &'a [f64],

@@ -249,9 +249,10 @@ impl Fmm {
     /// same bits on any number of ranks. Method and order for a tolerance are those of one rank, too: errors are measured
     /// on one sample, and all ranks take the measurements of rank 0.
     ///
-    /// With the backend [`Cuda`](crate::Cuda) a rank computes on a GPU; several ranks may share one. Up to 32 ranks then have the
-    /// boxes of one tree on each GPU, if no [`exchange`](Fmm::exchange) is named. For a tolerance, each GPU also gets the points of
-    /// all while errors are measured. If memory does not suffice, points of the host are placed by trees of the host.
+    /// With the backend [`Cuda`](crate::Cuda) a rank computes on a GPU; several ranks may share one. Up to 32 ranks then
+    /// have the boxes of one tree on each GPU, if no [`exchange`](Fmm::exchange) is named. For a tolerance, each GPU also
+    /// gets the points of all while errors are measured. If memory does not suffice, points of the host are placed by
+    /// trees of the host.
     ///
     /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, attributes of sources, and arrays on a device with
     /// more ranks or a named exchange.

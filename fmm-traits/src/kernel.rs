@@ -89,8 +89,8 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     fn eval<V: Lane>(params: &[V], r: &[V], strengths: &[V], values: &mut [V]);
 
     /// Values, then the gradient (∂x, ∂y, ∂z of value 0, of value 1, …) with respect to the
-    /// target: `VALUES·4` numbers. Default: dual numbers. Pairs then take 1 to 1.3 times as long as with a gradient
-    /// written by hand (1/r, a Gaussian, Matérn 3/2 and a multiquadric, `runs/2026-11-29-zen5x2/own-gradients.txt`).
+    /// target: `VALUES·4` numbers. Default: dual numbers. Pairs of 1/r then take 1.2 times as long as with a
+    /// gradient written by hand (`runs/2026-11-29-zen5x2/own-gradients.txt`, with other kernels).
     #[inline(always)]
     fn eval_gradient<V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
         gradient_by_dual::<Self, V>(params, r, strengths, out);

@@ -133,6 +133,7 @@ macro_rules! array {
             const WIDTH: usize = $width;
             #[inline(always)]
             fn broadcast(x: $t) -> Self {
+                // `x` for each `$i`. The compiler would make a loop of `[x; N]`, again in every operation on constants.
                 $v([$(($i, x).1),*])
             }
             #[inline(always)]

@@ -2,7 +2,7 @@
 //! operations of different targets do not depend on each other, so the processor always finds work within its window
 //! (64 vector operations on Zen 4, about one evaluation).
 //!
-//! Elsewhere two vectors are one of twice the width.
+//! Sums and translations of spherical harmonics use two vectors as one of twice the width.
 //!
 //! Every operation is written out for both vectors. A loop over an array would have to be unrolled in every operation of
 //! every kernel, which takes time to compile.

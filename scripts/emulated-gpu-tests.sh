@@ -12,7 +12,7 @@ case "${1:-}" in
 "") tests=(topology::every topology::sources topology::many topology::deeper topology::roots topology::chosen errors::
     ends::arrays_of ends::large ends::the_near_field_in_f32_keeps far::a_kernel_of_the_user far::bad_strengths
     limits::a_root ranks::equivalent ranks::an_error ranks::shares cuts::a_pyramid direct::sets_on
-    plane::wrong near_alone::) ;;
+    plane::wrong near_alone:: tasks::) ;;
 all) tests=() ;;
 esac
 # The binary of some tests of a crate. With all crates, as in other builds, so that nothing is built twice.

@@ -153,7 +153,8 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> Forecast
     // A GPU plan holds the lists of a CPU plan, the neighbours of all boxes, and its M2L edges as a table. If the spectra
     // would fill the memory, they are made in parts.
     let boxes = boxes_of(n.max(m) as f64 / mean);
-    let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
+    // Per box 100 edges, and three tasks (of P2P, L2P and M2P) of four numbers each.
+    let edges = if order.is_some() { boxes * 4 * (100 + 12) } else { 0 };
     // Translations to parents, on which rotations depend as on those to boxes.
     let parents = if parts.policy == Policy::Stencil119 { 80 } else { 0 };
     let whole = wide

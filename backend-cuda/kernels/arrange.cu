@@ -4,6 +4,7 @@
 
 #include "shared/boxes.cuh"
 #include "shared/slots.cuh"
+#include "shared/task.cuh"
 
 #define M2M 0
 #define L2L 1
@@ -65,6 +66,62 @@ extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 c
   if (i >= count) return;
   const u64 piece = t.target_range[items[i]].x / each;
   keys[i] = piece * (most + 1) + most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
+}
+
+// For each leaf the number of its tasks (task.cuh) and of its rows of partial sums, 0 behind the last of `count` leaves. A
+// row holds the partial sums of one target over one part; the first part has no rows. starts: the first edge of each box.
+extern "C" __global__ void task_counts(const Boxes* boxes, const u32* items, u32 count, const u64* starts, u32 grain,
+                                       u32 most, u32 part, u32 room, u32* tasks, u32* rows) {
+  const Boxes t = *boxes;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= room) return;
+  u64 all = 0, others = 0;
+  if (i < count) {
+    const u32 b = items[i], targets = targets_in(t, b);
+    const u64 parts = parts_of(starts[b + 1] - starts[b], part);
+    all = groups_of(targets, grain, most).count * parts, others = targets * (parts - 1);
+  }
+  // Numbers that are too large stay so, and the host refuses their sum.
+  tasks[i] = (u32)min(all, 0xffffffffull), rows[i] = (u32)min(others, 0xffffffffull);
+}
+
+// The tasks of `count` leaves. tasks_before, rows_before: the numbers of tasks and rows before each leaf. Those before
+// the first leaf are subtracted.
+extern "C" __global__ void task_fill(const Boxes* boxes, const u32* items, u32 count, const u64* starts, u32 grain,
+                                     u32 most, u32 part, const u64* tasks_before, const u64* rows_before, Task* tasks) {
+  const Boxes t = *boxes;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const u32 b = items[i], parts = parts_of(starts[b + 1] - starts[b], part);
+  const Groups groups = groups_of(targets_in(t, b), grain, most);
+  Task* to = tasks + (tasks_before[i] - tasks_before[0]);
+  u32 row = (u32)(rows_before[i] - rows_before[0]);
+  for (u32 g = 0; g < groups.count; ++g) {
+    const u32 n = length(targets_of_group(t.target_range[b], groups, g));
+    for (u32 k = 0; k < parts; ++k) {
+      *to++ = {b, g, (u16)k, (u16)parts, k ? row : NONE};
+      row += k ? n : 0;
+    }
+  }
+}
+
+// Adds the partial sums of each group, of `width` numbers a target, to its values, in the order of parts, and clears them
+// for the next sums. There is one warp per task. That of part 1 adds all parts of its group, the others do nothing.
+extern "C" __global__ void join_parts(const Boxes* boxes, const Task* tasks, u32 count, u32 grain, u32 most, u32 width,
+                                      double* partial, u32 held, double* values) {
+  const Boxes t = *boxes;
+  if (warp_index() >= count) return;
+  const Task task = tasks[warp_index()];
+  if (task.part != 1) return;
+  const uint2 range = targets_of(t, task.leaf);
+  const uint2 group = targets_of_group(range, groups_of(length(range), grain, most), task.group);
+  const u32 n = length(group) * width;
+  double *from = partial + (u64)width * task.row, *to = values + (u64)width * (group.x - held);
+  for (u32 i = lane_id(); i < n; i += 32) {
+    double sum = to[i];
+    for (u32 k = 0; k + 1 < task.parts; ++k) sum += from[(u64)n * k + i], from[(u64)n * k + i] = 0;
+    to[i] = sum;
+  }
 }
 
 // The largest number of targets in a leaf; must be zero before.

@@ -12,26 +12,27 @@
 #define AHEAD (sizeof(REAL) == 8 ? 2 : 1)
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
 
-// Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group, and
-// the affine field of the leaf itself. A block is one warp. `values` are those of the targets from `held` on.
+// Adds to the sums of task blockIdx.x the fields of the boxes in the row of the leaf, and the affine field of the leaf
+// itself. A block is one warp.
 // * surface: n points of a unit box, all x, then y, then z.
 // * parts: affine parts as in affine.cu, `part_row` numbers per box; null if there are none. Value i of a target is
 //   number of[i] of the part. If that is the value of a component, the three slopes behind it are added too. of[i] <
 //   0: no part.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    from_surface(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
-                 const u32* row, const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points,
-                 const REAL* parts, u32 part_row, const int* of, u32 held, double* values) {
+    from_surface(const Boxes* boxes, const Task* tasks, const u64* starts, const double* levels, const u32* row,
+                 const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points, const REAL* parts,
+                 u32 part_row, const int* of, u32 held, double* partial, double* values) {
   __shared__ Source tile[TILE];
   const Boxes t = *boxes;
-  const u32 b = items[blockIdx.x];
-  const uint2 range = t.target_range[b];
-  values -= (u64)VALUES * held;
+  const Task task = tasks[blockIdx.x];
+  const Work work = work_of(t, task, starts, held, partial, values);
+  const u32 b = work.leaf;
+  const uint2 range = work.targets;
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
-  for_groups(range, [&](auto each, u32 first) {
+  with_group(range, [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value, UNROLL = EACH < 4 ? 4 : 2;
     double sum[KEPT(EACH)][VALUES] = {};
-    for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
+    for (u64 e = work.begin; e < work.end; ++e) {
       const u32 s = row[e];
       const double* level = levels + LEVEL_ROW * t.level[s];
       const Frame frame = frame_of(t, s);
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       join(part);
       for_kept(part, slice, [&](int i, int k, double mine) { sum[i][k] += mine * level[LEVEL_HEAD + k]; });
     }
-    if (parts) {
+    if (parts && task.part == 0) {
       const REAL* part = parts + (u64)part_row * b;
       const double* level = levels + LEVEL_ROW * t.level[b];
       const Frame frame = frame_of(t, b);
@@ -93,6 +94,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         }
       }
     }
-    add_kept<EACH>(sum, first, range.y, nullptr, values);
+    add_kept<EACH>(sum, first, range.y, nullptr, work.sums);
   });
 }

@@ -25,28 +25,27 @@ static_assert(sizeof(Source) == VALUES * sizeof(REAL), "rows are packed");
 // Largest number of terms in a coefficient.
 #define TERMS (VALUES == 1 ? 1 : VALUES == 4 ? 2 : 3)
 
-// Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group. A
-// block is one warp. SPLIT boxes are evaluated at once, each by the threads of one slice. Coefficient i of a box is
-// Σ_j factors[j, i] · row[columns[j, i]], in the order in which harmonics are summed, all values of a harmonic
-// together. `values` are those of the targets from `held` on. Coefficients are made for as many m as fit into shared memory. rows: `stride` numbers per box.
+// Adds to the sums of task blockIdx.x the fields of the boxes in the row of the leaf. A block is one warp. SPLIT boxes are
+// evaluated at once, each by the threads of one slice. Coefficient i of a box is Σ_j factors[j, i] · row[columns[j, i]],
+// in the order in which harmonics are summed, all values of a harmonic together. Coefficients are made for as many m as
+// fit into shared memory. rows: `stride` numbers per box.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    from_harmonics(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
-                   const u32* row, const REAL* betas, const u32* columns, const REAL* factors, u32 stride,
-                   const REAL* rows, const double* xyz, u64 points, u32 held, double* values) {
+    from_harmonics(const Boxes* boxes, const Task* tasks, const u64* starts, const double* levels, const u32* row,
+                   const REAL* betas, const u32* columns, const REAL* factors, u32 stride, const REAL* rows,
+                   const double* xyz, u64 points, u32 held, double* partial, double* values) {
   __shared__ Source tile[SPLIT][ROOM];
   const Boxes t = *boxes;
-  const u32 b = items[blockIdx.x];
-  const uint2 range = t.target_range[b];
-  values -= (u64)VALUES * held;
+  const Work work = work_of(t, tasks[blockIdx.x], starts, held, partial, values);
+  const uint2 range = work.targets;
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
-  const u64 end = starts[b + 1];
-  for_groups(range, [&](auto each, u32 first) {
+  const u64 end = work.end;
+  with_group(range, [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value;
     double sum[EACH][VALUES] = {}, x[EACH][3];
 #pragma unroll
     for (int i = 0; i < EACH; ++i)
       for (int a = 0; a < 3; ++a) x[i][a] = xyz[a * points + min(first + i * LANES + lane, range.y - 1)];
-    for (u64 e = starts[b]; e < end; e += SPLIT) {
+    for (u64 e = work.begin; e < end; e += SPLIT) {
       // Slices without a box repeat the last box and do not add it.
       const u32 s = row[min(e + slice, end - 1)];
       const bool mine = e + slice < end;
@@ -99,6 +98,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     join(sum);
     double kept[KEPT(EACH)][VALUES];
     for_kept(sum, slice, [&](int n, int k, double value) { kept[n][k] = value; });
-    add_kept<EACH>(kept, first, range.y, nullptr, values);
+    add_kept<EACH>(kept, first, range.y, nullptr, work.sums);
   });
 }

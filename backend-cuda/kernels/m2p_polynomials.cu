@@ -163,21 +163,19 @@ __device__ __forceinline__ void evaluate(Point (&at)[EACH], const Chunk* coeffic
   }
 }
 
-// Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group. A
-// block is one warp. SPLIT boxes are evaluated at once, each by the threads of one slice, while the next ones are
-// copied to shared memory. numbers[e]: the place of the box of edge e in `sources`. `values` are those of the targets
-// from `held` on.
+// Adds to the sums of task blockIdx.x the fields of the boxes in the row of the leaf. A block is one warp. SPLIT boxes are
+// evaluated at once, each by the threads of one slice, while the next ones are copied to shared memory. numbers[e]: the
+// place of the box of edge e in `sources`.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    from_polynomials(const Boxes* boxes, const u32* items, const u64* starts, const u32* numbers, const Source* sources,
-                     const double* xyz, u64 points, u32 held, double* values) {
+    from_polynomials(const Boxes* boxes, const Task* tasks, const u64* starts, const u32* numbers,
+                     const Source* sources, const double* xyz, u64 points, u32 held, double* partial, double* values) {
   __shared__ Source tile[2][SPLIT];
   const Boxes t = *boxes;
-  const u32 b = items[blockIdx.x];
-  const uint2 range = t.target_range[b];
-  values -= (u64)VALUES * held;
+  const Work work = work_of(t, tasks[blockIdx.x], starts, held, partial, values);
+  const uint2 range = work.targets;
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
-  const u64 begin_edges = starts[b], end = starts[b + 1];
-  for_groups(range, [&](auto each, u32 first) {
+  const u64 begin_edges = work.begin, end = work.end;
+  with_group(range, [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value;
     double sum[EACH][VALUES] = {}, x[EACH][3];
 #pragma unroll
@@ -225,6 +223,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     join(sum);
     double kept[KEPT(EACH)][VALUES];
     for_kept(sum, slice, [&](int n, int k, double value) { kept[n][k] = value; });
-    add_kept<EACH>(kept, first, range.y, nullptr, values);
+    add_kept<EACH>(kept, first, range.y, nullptr, work.sums);
   });
 }

@@ -1,13 +1,14 @@
-// P2P: the near field of each leaf.
+// P2P: the near field of each leaf, in tasks (task.cuh).
 //
 // Defined in front of this file: REAL, STRENGTHS, LINEAR (strengths without attributes), VALUES, BLOCKS (per
-// multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED, and `guarded_pair` and `bare_pair` as for direct.cu.
-// The rule for zero distances is that of direct.cu.
+// multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED, LEVELS (least number of rows of `levels`), and
+// `guarded_pair` and `bare_pair` as for direct.cu. The rule for zero distances is that of direct.cu.
 //
 // With FRAMED, REAL is f32, and coordinates are taken relative to the leaf, in units of its side; otherwise they are
-// the caller's. A coordinate rounded to f32 loses the digits of short distances. Pairs closer than CLOSE are therefore
-// summed again by `exact_pair`, in f64 and from coordinates that are not relative to the leaf. So are all pairs of a
-// tile whose sum leaves the range of f32.
+// the caller's. If the targets of a group lie in a small part of the leaf, coordinates are relative to the group's first
+// target, in units of the side of a box of a deeper level that still holds the group. A coordinate rounded to f32 loses
+// the digits of short distances. Pairs closer than CLOSE are therefore summed again by `exact_pair`, in f64 and from
+// differences of the caller's coordinates. So are all pairs of a tile whose sum leaves the range of f32.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
@@ -29,13 +30,16 @@
 // Sources that a thread reads before it uses the first, so that it waits for memory once. Rows of many strengths would
 // take too many registers.
 #define AHEAD (STRENGTHS > 4 ? 1 : 2)
-// Distance in sides of the leaf below which a pair is summed again in f64. Coordinates of targets are at most 1/2 and
+// Distance, in units of the side of the frame, below which a pair is summed again in f64. Coordinates of targets are at most 1/2 and
 // are rounded by 2^-25 at most, those of close sources too. At the distance CLOSE this changes the distance by at most
 // 2^-24 √3 / CLOSE = 1.3e-5 of itself, and by some 4e-6 in the mean. Larger values cost time
 // on surfaces, where half of the tiles hold a closer pair.
 #define CLOSE (1.0f / 128)
-// Distance in sides of the leaf below which the distance in f32 may have no digit.
+// Distance, in the same unit, below which a distance computed in f32 may have no correct digit.
 #define TINY (1.0f / (1 << 20))
+// Most levels by which the frame of a group is smaller than that of its leaf. The farthest sources then have coordinates of
+// 2^13, whose powers up to the ninth stay in the range of f32.
+#define DEEPER 12u
 // Written as in the kernels of inverse distances, so that the compiler computes it once.
 #define SQUARE(x, y, z) fmaf(x, x, fmaf(y, y, (z) * (z)))
 
@@ -45,8 +49,8 @@ struct Wide {
 };
 
 #if FRAMED
-// The caller's arrays, and the frame of a leaf.
-struct Leaf {
+// The caller's arrays, and the frame of a group.
+struct Near {
   const double *level, *source_xyz, *strengths, *target_xyz;
   u64 sources, targets;
   double center[3], scale;
@@ -69,16 +73,16 @@ __device__ __forceinline__ u32 those_close(u32 base, const Source* tile, u32 fil
 // then the 32 targets around are summed over the whole tile in f64. `all` does this for all targets. Bit k of the
 // result says that targets first + 32k … have the whole sum of the tile, and that the caller drops its sums in f32. The
 // function is not inlined, so that this rare work takes no registers from the loops. One thread per target.
-__device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32 first, u32 end, const Source* tile,
+__device__ __noinline__ u32 sum_exactly(const Near& near, bool all, u64 own, u32 first, u32 end, const Source* tile,
                                         const u32* place, u32 filled, float reach, double* values) {
   REAL params[PARAMETERS];
-  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)leaf.level[k];
-  const double* factors = leaf.level + LEVEL_HEAD;
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)near.level[k];
+  const double* factors = near.level + LEVEL_HEAD;
   u32 complete = 0;
   for (u32 at = first; at < end; at += THREADS) {
     const u32 i = at + threadIdx.x;
     double x[3] = {}, sum[VALUES];
-    for (int a = 0; a < 3 && i < end; ++a) x[a] = leaf.target_xyz[a * leaf.targets + i];
+    for (int a = 0; a < 3 && i < end; ++a) x[a] = near.target_xyz[a * near.targets + i];
     for (bool whole = all;; whole = true) {
       bool tiny = false;
       for (int k = 0; k < VALUES; ++k) sum[k] = 0;
@@ -90,13 +94,15 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
           if (from == own + i || i >= end || tiny) continue;
           const Source y = tile[j];
           REAL d[3];
-          for (int a = 0; a < 3; ++a) d[a] = (REAL)((x[a] - leaf.center[a]) * leaf.scale) - y.v[a];
+          for (int a = 0; a < 3; ++a) d[a] = (REAL)((x[a] - near.center[a]) * near.scale) - y.v[a];
           const REAL square = SQUARE(d[0], d[1], d[2]);
           if (!whole && square >= CLOSE * CLOSE) continue;
           double exact[3], q[STRENGTHS], u[VALUES];
-          for (int a = 0; a < 3; ++a) exact[a] = (x[a] - leaf.source_xyz[a * leaf.sources + from]) * leaf.scale;
-          for (int c = 0; c < STRENGTHS; ++c) q[c] = leaf.strengths[from * STRENGTHS + c] * factors[c];
-          exact_pair(leaf.level, exact[0], exact[1], exact[2], q, u);
+          for (int a = 0; a < 3; ++a) exact[a] = (x[a] - near.source_xyz[a * near.sources + from]) * near.scale;
+          // For two points at the same place f32 and f64 give the same value.
+          if (!whole && exact[0] == 0 && exact[1] == 0 && exact[2] == 0) continue;
+          for (int c = 0; c < STRENGTHS; ++c) q[c] = near.strengths[from * STRENGTHS + c] * factors[c];
+          exact_pair(near.level, exact[0], exact[1], exact[2], q, u);
           for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
           if (whole) continue;
           // At a distance of zero in f32 both computations have the same value.
@@ -119,44 +125,57 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
 }
 #endif
 
-// Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. Target i is source own + i, which
-// it skips; if targets are no sources, `own` is the largest number (NONE), and no source has that position. `values` are
-// those of the targets from `held` on.
+// Sums task blockIdx.x. A block is one warp. Target i is source own + i, which it skips; if targets are no sources, `own`
+// is the largest number (NONE), and no source has that position.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    p2p(const Boxes* boxes, const double* levels, const u32* items, const u64* starts, const u32* row, u32 own,
+    p2p(const Boxes* boxes, const Task* tasks, const u64* starts, const double* levels, const u32* row, u32 own,
         const double* source_xyz, u64 sources, const double* strengths, const double* target_xyz, u64 targets,
-        u32 held, double* values) {
+        u32 held, double* partial, double* values) {
   __shared__ Source tile[TILE];
 #if FRAMED
   // The position of each source of the tile.
   __shared__ u32 place[TILE];
 #endif
   const Boxes t = *boxes;
-  const u32 b = items[blockIdx.x];
-  const uint2 range = t.target_range[b];
-  values -= (u64)VALUES * held;
-  const double* level = levels + LEVEL_ROW * t.level[b];
+  const Work work = work_of(t, tasks[blockIdx.x], starts, held, partial, values);
+  const u32 b = work.leaf;
+  const uint2 range = t.target_range[b], group = work.targets;
 #if FRAMED
-  const Frame frame = frame_of(t, b);
+  u32 depth = t.level[b];
+  Frame frame = frame_of(t, b);
+  // If the group lies in a small part of the leaf, its frame is centered at its first target.
+  REAL width = 0;
+  for (u32 i = group.x + lane_id(); i < group.y; i += THREADS)
+    for (int a = 0; a < 3; ++a) {
+      const double* along = target_xyz + a * targets;
+      width = fmaxf(width, fabsf((REAL)((along[i] - along[group.x]) * (1 / frame.side))));
+    }
+  width = warp_largest(width);
+  if (width < 0.125f && depth + 1 < LEVELS) {
+    for (int a = 0; a < 3; ++a) frame.center[a] = target_xyz[a * targets + group.x];
+    const u32 deepest = min(depth + DEEPER, LEVELS - 1u);
+    for (; width <= 0.25f && depth < deepest; width *= 2) ++depth, frame.side /= 2;
+  }
+  // In registers the frame would slow the loops down.
+  __shared__ Near near;
+  if (lane_id() == 0)
+    near = {levels + LEVEL_ROW * depth, source_xyz, strengths, target_xyz, sources, targets,
+            {frame.center[0], frame.center[1], frame.center[2]}, 1 / frame.side};
+  __syncwarp();
+  const double *level = near.level, *center = near.center, scale = near.scale;
 #else
-  const Frame frame = {{0, 0, 0}, 1};
+  const double *level = levels + LEVEL_ROW * t.level[b], center[3] = {0, 0, 0}, scale = 1;
 #endif
-  const double* center = frame.center;
-  const double scale = 1 / frame.side;
   REAL params[PARAMETERS];
 #pragma unroll
   for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[k];
   double factors[STRENGTHS];
   for (int c = 0; c < STRENGTHS; ++c) factors[c] = level[LEVEL_HEAD + c];
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
-#if FRAMED
-  const Leaf leaf = {level,   source_xyz, strengths, target_xyz, sources, targets, {center[0], center[1], center[2]},
-                     scale};
-#endif
 
-  for_groups(range, [&](auto each, u32 first) {
+  with_group(group, [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value, UNROLL = (EACH < 4 ? 4 : 2) / (SHORT ? 2 : 1);
-    auto target = [&](int n) { return min(first + n * LANES + lane, range.y - 1); };
+    auto target = [&](int n) { return min(first + n * LANES + lane, group.y - 1); };
     REAL x[EACH][3];
     double sum[KEPT(EACH)][VALUES] = {};
 #pragma unroll
@@ -170,8 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int n = 0; n < EACH; ++n)
       for (int a = 0; a < 3; ++a) reach = fmaxf(reach, fabsf(x[n][a]));
-#pragma unroll
-    for (int d = 1; d < THREADS; d *= 2) reach = fmaxf(reach, __shfl_xor_sync(~0u, reach, d));
+    reach = warp_largest(reach);
     // The square of the smallest distance of a pair of the tile that can be close, without self pairs.
     REAL nearest = 1;
     auto see = [&](REAL x, REAL y, REAL z) { nearest = fminf(nearest, SQUARE(x, y, z)); };
@@ -209,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #endif
       });
     };
-    for_tiles(starts[b], starts[b + 1], [&](u64 e) { return sources_of(t, row[e]); }, put, [&](u32 filled) {
+    for_tiles(work.begin, work.end, [&](u64 e) { return sources_of(t, row[e]); }, put, [&](u32 filled) {
       // Levels of care about zero distances. 0: no pair is tested. 1: pairs within the leaf are tested. 2: all pairs
       // are tested. 3: all pairs are summed in f64. The level rises when a sum is not finite. In untested pairs within
       // the leaf, a target skips itself by a distance of 1 and strength 0.
@@ -271,8 +289,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         u32 complete = 0;
 #if FRAMED
         if (care == 3 || __any_sync(~0u, nearest < CLOSE * CLOSE))
-          complete = sum_exactly(leaf, care == 3, own, first, min(first + EACH * LANES, range.y), tile, place, filled,
-                                 reach, values);
+          complete = sum_exactly(near, care == 3, own, group.x, group.y, tile, place, filled, reach, work.sums);
 #endif
         for_kept(part, slice, [&](int n, int k, double mine) {
           const u32 of = (n * SPLIT + slice) * LANES + lane;
@@ -285,6 +302,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       nearest = 1;
 #endif
     });
-    add_kept<EACH>(sum, first, range.y, level + LEVEL_HEAD + STRENGTHS, values);
+    add_kept<EACH>(sum, first, group.y, level + LEVEL_HEAD + STRENGTHS, work.sums);
   });
 }

@@ -86,7 +86,8 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
   if (CHARGES) params[0] = -(REAL)log(inverse);
 #endif
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
-  for_groups(range, [&](auto each, u32 first) {
+  const Groups groups = groups_of(length(range), LANES, MOST);
+  for (u32 g = blockIdx.y; g < groups.count; g += gridDim.y) with_group(targets_of_group(range, groups, g), [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value, UNROLL = EACH < 3 ? 4 : 2;
     Point at[EACH];
     double sum[KEPT(EACH)][VALUES] = {};

@@ -2,21 +2,26 @@
 //! permutations at both ends of a run.
 
 use crate::arrange::Arranger;
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, Device, Functions};
 use crate::ends::{Arrays, Ends, Form, Rows};
 use crate::levels::Units;
 use crate::lists::DeviceLists;
-use crate::pieces::{self, Leaves, Pieces};
+use crate::pieces::{self, Pieces};
 use crate::primitives::Primitives;
-use crate::programs::{self, Groups, LEAF_THREADS};
+use crate::programs::{self, Groups, NEAR_LEVELS};
 use crate::ranks::{Ranks, Way};
 use crate::rounds::Slots;
+use crate::tasks::{self, Of, Tasks};
 use crate::tree::DeviceTree;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Kernels, Precision, Real};
 
-/// Largest size by which leaves of P2P are sorted, in grains. Leaves with more targets are not sorted among themselves.
-const MAX_GRAINS: usize = 255;
+/// Most edges of P2P that a block sums. Leaves of uniform points have 27, most others fewer than 128 and thus one part. A
+/// part of 128 leaves of 60 points each takes about 0.1 ms (by the cycles in `runs/2026-11-29-h200/uneven.txt`).
+const P2P_PART: u32 = 128;
+/// Most edges of M2P that a block sums. Leaves of treecodes have some 450, all about equally many, so that more parts would
+/// only take memory and time (docs/notes/gpu-performance.md, Treecodes).
+const M2P_PART: u32 = 512;
 
 /// The near field of a plan: programs and units, which stay when the points change.
 #[derive(Debug)]
@@ -30,12 +35,9 @@ pub(crate) struct Near {
     attributes: usize,
     /// Degree in length of each value of a target.
     values: Vec<i32>,
-    /// Whether pairs are summed relative to the leaf, in units of its side.
+    /// Whether pairs are summed relative to the leaf, in units of its side, or relative to a smaller group of targets.
     framed: bool,
-    /// Targets that a block sums at once.
-    group: usize,
-    /// [`Groups::grain`].
-    grain: usize,
+    groups: Groups,
     /// Whether a source acts on itself.
     include_self: bool,
     /// Whether any part of the plan is in f32. Strengths are then divided by the largest.
@@ -47,7 +49,6 @@ impl Near {
     pub fn new<N: Real>(device: &Device, kernels: &Kernels, units: Units, single: bool) -> Result<Self, Error> {
         let kernel = &kernels.near;
         let framed = N::NAME == "f32";
-        let groups = Groups::near::<N>(kernel);
         Ok(Near {
             arrange: device.fixed("arrange", programs::arrange)?,
             p2p: device.load(&programs::p2p_program::<N>(kernel))?,
@@ -56,8 +57,7 @@ impl Near {
             attributes: kernel.attributes.len(),
             values: kernel.value_degrees.clone(),
             framed,
-            group: groups.targets(),
-            grain: groups.grain(),
+            groups: Groups::near::<N>(kernel),
             single: single || framed,
             include_self: kernels.include_self,
         })
@@ -95,15 +95,11 @@ pub(crate) struct Base {
     table: Buffer<f64>,
     /// Factors that hat strengths for the root.
     factors: Buffer<f64>,
-    /// Target leaves of P2P, those of a piece sorted by falling number of targets. Blocks that run at the same time then
-    /// have loops of equal length: they share the instruction cache, and no large leaf is left for the end.
-    p2p: Leaves,
-    /// Leaves that receive L2P edges.
-    pub l2p: Leaves,
-    /// Leaves that receive M2P edges.
-    pub m2p: Leaves,
-    /// Blocks that share a target leaf in P2P.
-    parts: u32,
+    p2p: Tasks,
+    pub l2p: Tasks,
+    pub m2p: Tasks,
+    /// Most edges of a part, instead of [`P2P_PART`] and [`M2P_PART`].
+    part: Option<u32>,
     arrange: Functions,
     /// Largest magnitude of a strength, as bits.
     largest: Buffer<u64>,
@@ -117,7 +113,7 @@ impl Base {
     pub fn new(near: &Near, tree: DeviceTree, lists: DeviceLists) -> Result<Self, Error> {
         let device = &tree.device.clone();
         let boxes = tree.described()?;
-        let (n, targets, sides) = (tree.sources.len(), tree.wanted(), sides(&tree));
+        let (n, targets, sides) = (tree.sources.len(), tree.wanted(), sides(&tree, NEAR_LEVELS));
         let degrees = [&near.strengths[..], &near.values[..]];
         let table =
             if near.framed { near.units.table(&sides, &degrees) } else { near.units.plain(sides.len(), &degrees) };
@@ -125,8 +121,7 @@ impl Base {
         let functions = near.arrange.clone();
         let arranger = Arranger { tree: &tree, primitives: Primitives::new(device)?, functions, boxes: &boxes };
         let at_targets = arranger.items([&lists.p2p, &lists.l2p, &lists.m2p].map(|edges| [edges; 3]))?;
-        let [p2p, l2p, m2p] = at_targets.map(Leaves::one);
-        let parts = blocks_of_a_leaf(targets.len(), p2p.len(), near.group);
+        let [p2p, l2p, m2p] = at_targets.map(|leaves| Tasks::none(device, leaves, near.groups));
         Ok(Base {
             places: None,
             strengths: device.alloc(n * near.strengths(), "strengths")?,
@@ -141,31 +136,32 @@ impl Base {
             tree,
             lists,
             boxes,
-            p2p,
-            l2p,
-            m2p,
-            parts,
+            p2p: p2p?,
+            l2p: l2p?,
+            m2p: m2p?,
+            part: None,
             arrange: near.arrange.clone(),
         })
     }
 
     /// Cuts the targets into pieces for whose values there is memory, or of at most `most` targets, and allocates the
-    /// values of one. `later` bytes stay free for arrays that come later. On several ranks there is one piece.
-    pub fn divide(&mut self, near: &Near, later: u64, most: Option<usize>) -> Result<(), Error> {
+    /// values of one. `later` bytes stay free for arrays that come later. On several ranks there is one piece. `far` are the
+    /// groups of L2P and M2P.
+    pub fn divide(&mut self, near: &Near, far: [Groups; 2], later: u64, most: Option<usize>) -> Result<(), Error> {
         let (device, m) = (self.device().clone(), self.tree.wanted().len());
         let row = self.width * size_of::<f64>();
         self.values = device.alloc(0, "values")?;
+        let mut pieces = Pieces::one(self.tree.wanted());
+        self.make_tasks(near, far, &pieces)?;
         let capacity = match most {
             _ if self.ranks().is_some() => m,
             Some(most) => most,
             None => pieces::capacity(&device, m, row, later)?,
         };
-        let (primitives, functions) = (Primitives::new(&device)?, self.arrange.clone());
-        let arranger = Arranger { tree: &self.tree, primitives, functions, boxes: &self.boxes };
-        let pieces = Pieces::cut(&arranger, capacity, row)?;
-        self.p2p.sort(&arranger, &pieces, [near.grain, MAX_GRAINS])?;
-        self.l2p.sort(&arranger, &pieces, [1, 0])?;
-        self.m2p.sort(&arranger, &pieces, [1, 0])?;
+        if capacity < m {
+            pieces = Pieces::cut(&self.arranger()?, capacity, row)?;
+            self.make_tasks(near, far, &pieces)?;
+        }
         let whole = pieces.count() == 1 && self.ranks().is_none();
         self.places = whole.then(|| self.tree.targets.places(&device, 0..m)).transpose()?;
         self.values = device.alloc(pieces.most() * self.width, "values")?;
@@ -173,13 +169,39 @@ impl Base {
         Ok(())
     }
 
+    /// Makes the tasks of P2P, L2P and M2P.
+    fn make_tasks(&mut self, near: &Near, far: [Groups; 2], pieces: &Pieces) -> Result<(), Error> {
+        let (primitives, functions) = (Primitives::new(self.device())?, self.arrange.clone());
+        let arranger = Arranger { tree: &self.tree, primitives, functions, boxes: &self.boxes };
+        let of = |edges, groups, part, sorted| Of { edges, groups, part: self.part.unwrap_or(part), sorted };
+        let p2p = of(&self.lists.p2p, near.groups, P2P_PART, true);
+        // A leaf receives one edge of L2P.
+        let l2p = of(&self.lists.l2p, far[0], u32::MAX, false);
+        let m2p = of(&self.lists.m2p, far[1], M2P_PART, false);
+        let all = [(&mut self.p2p, p2p), (&mut self.l2p, l2p), (&mut self.m2p, m2p)];
+        tasks::divide(all, &arranger, pieces, self.width)
+    }
+
+    /// Makes parts of at most `most` edges of the work on a leaf.
+    pub fn set_part(&mut self, most: u32) {
+        self.part = Some(most);
+    }
+
     /// Number of pieces of the targets.
     pub fn pieces(&self) -> usize {
         self.pieces.count()
     }
-    /// The leaves of the current piece, and their number.
-    pub fn now(&self, leaves: &Leaves) -> (Arg, usize) {
-        leaves.of(self.piece)
+    /// The current piece.
+    pub fn piece(&self) -> usize {
+        self.piece
+    }
+    /// Values of a target.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+    /// The kernels of `arrange.cu`.
+    pub fn arrange(&self) -> &Functions {
+        &self.arrange
     }
     /// The first target of the current piece, and the values from this target on.
     pub fn held(&self) -> [Arg; 2] {
@@ -200,7 +222,7 @@ impl Base {
     }
     /// Sides of the boxes of each level.
     pub fn sides(&self) -> Vec<f64> {
-        sides(&self.tree)
+        sides(&self.tree, 0)
     }
     /// An arranger for the edges of this tree.
     pub fn arranger(&self) -> Result<Arranger<'_>, Error> {
@@ -212,10 +234,6 @@ impl Base {
         let lists = &self.lists;
         let here = [&lists.p2m, &lists.l2p, &lists.m2p].into_iter().any(|edges| !edges.is_empty());
         here || self.ranks().is_some_and(Ranks::active)
-    }
-    /// Number of blocks that share a leaf if a block sums at `group` targets at once.
-    pub fn parts(&self, group: usize) -> u32 {
-        blocks_of_a_leaf(self.tree.wanted().len(), self.p2p.len(), group)
     }
 
     /// Bytes that an evaluation of all targets at once takes beside what is held: values, arrays of the caller in f64, and on
@@ -231,8 +249,8 @@ impl Base {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let places = self.places.as_ref().map_or(0, Buffer::bytes);
-        let leaves: u64 = [&self.p2p, &self.l2p, &self.m2p].iter().map(|leaves| leaves.boxes.bytes()).sum();
-        self.tree.bytes() + self.lists.bytes() + self.strengths.bytes() + self.values.bytes() + leaves + places
+        let tasks: u64 = [&self.p2p, &self.l2p, &self.m2p].into_iter().map(Tasks::bytes).sum();
+        self.tree.bytes() + self.lists.bytes() + self.strengths.bytes() + self.values.bytes() + tasks + places
     }
 
     /// The number by which strengths are divided; `None` if nothing is in f32.
@@ -324,43 +342,23 @@ impl Base {
     pub fn p2p(&self, near: &Near, beside: bool) -> Result<(), Error> {
         let tree = &self.tree;
         let first = tree.first_target().filter(|_| !near.include_self);
-        let ((leaves, count), [held, values]) = (self.now(&self.p2p), self.held());
-        let args = [
-            (&self.boxes).into(),
+        let lists = &self.lists.p2p;
+        let rest = [
             (&self.table).into(),
-            leaves,
-            (&self.lists.p2p.starts).into(),
-            (&self.lists.p2p.sources).into(),
+            (&lists.sources).into(),
             first.unwrap_or(NONE).into(),
             (&tree.sources.xyz).into(),
             (tree.sources.len() as u64).into(),
             (&self.strengths).into(),
             (&tree.targets.xyz).into(),
             (tree.targets.len() as u64).into(),
-            held,
-            values,
         ];
-        let grid = (blocks(count, 1)?, self.parts);
-        let (device, threads) = (self.device(), LEAF_THREADS as u32);
-        // SAFETY: arguments as in p2p.cu; values have a row for each target of the leaves, and nothing else writes them
-        // before the streams are joined.
-        unsafe {
-            if beside {
-                device.launch_beside(&near.p2p, "p2p", grid, threads, &args)
-            } else {
-                device.launch(&near.p2p, "p2p", grid, threads, &args)
-            }
-        }
+        // SAFETY: arguments as in p2p.cu; nothing else writes the values before the streams are joined.
+        unsafe { self.p2p.sum(self, lists, (&near.p2p, "p2p"), beside, &rest) }
     }
 }
 
-fn sides(tree: &DeviceTree) -> Vec<f64> {
-    (0..tree.level_start.len() - 1).map(|l| tree.side * (-(l as f64)).exp2()).collect()
-}
-
-/// Number of blocks per leaf: enough for leaves of twice the mean population. In larger leaves a block has several
-/// groups.
-pub(crate) fn blocks_of_a_leaf(targets: usize, leaves: usize, group: usize) -> u32 {
-    let mean = targets as f64 / leaves.max(1) as f64;
-    (2.0 * mean / group as f64).ceil().clamp(1.0, 1024.0) as u32
+/// Sides of the boxes of each level, of at least `levels` levels.
+fn sides(tree: &DeviceTree, levels: usize) -> Vec<f64> {
+    (0..levels.max(tree.level_start.len() - 1)).map(|l| tree.side * (-(l as f64)).exp2()).collect()
 }

@@ -31,7 +31,7 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 26] = [
+const HEADERS: [(&CStr, &str); 27] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/reciprocal.cuh", include_str!("../kernels/shared/reciprocal.cuh")),
@@ -42,6 +42,7 @@ const HEADERS: [(&CStr, &str); 26] = [
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),
     (c"shared/kept.cuh", include_str!("../kernels/shared/kept.cuh")),
     (c"shared/source.cuh", include_str!("../kernels/shared/source.cuh")),
+    (c"shared/task.cuh", include_str!("../kernels/shared/task.cuh")),
     (c"shared/group.cuh", include_str!("../kernels/shared/group.cuh")),
     (c"shared/harmonics.cuh", include_str!("../kernels/shared/harmonics.cuh")),
     (c"shared/level.cuh", include_str!("../kernels/shared/level.cuh")),

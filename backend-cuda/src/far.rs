@@ -1,6 +1,7 @@
 //! The far field on the device: the stages of an expansion, each enqueued as a whole.
 
 use crate::base::Base;
+use crate::programs::Groups;
 use crate::ranks::Ranks;
 use fmm_traits::Error;
 use std::any::Any;
@@ -11,6 +12,8 @@ pub(crate) type Made = Box<dyn Any + Send>;
 
 /// The far field of a plan. Stages come in the order of the driver, on one stream.
 pub(crate) trait FarField: Debug + Send {
+    /// The groups of L2P and M2P.
+    fn groups(&self) -> [Groups; 2];
     /// Arranges the edges of new points and allocates workspaces for them, beside those of the present points.
     fn make(&mut self, base: &Base) -> Result<Made, Error>;
     /// Takes the new points for which it has [made](FarField::make) something.

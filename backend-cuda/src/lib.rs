@@ -52,6 +52,7 @@ mod solver;
 mod spherical;
 mod split;
 mod strengths;
+mod tasks;
 mod thin;
 mod transfer;
 mod tree;

@@ -6,6 +6,7 @@ use crate::equivalent::DeviceScalar;
 use crate::far::{FarField, Made};
 use crate::lists::DeviceLists;
 use crate::plan::{Carrier, Plan};
+use crate::programs::Groups;
 use crate::ranks::Ranks;
 use crate::tree::{DevicePoints, DeviceTree};
 use fmm_traits::{Error, Kernels, Lists, NearField, NearFields, Points, Precision, Shared, Tree};
@@ -75,6 +76,9 @@ impl<T: DeviceScalar> NearField for Alone<T> {
 pub(crate) struct NoFarField;
 
 impl FarField for NoFarField {
+    fn groups(&self) -> [Groups; 2] {
+        [Groups::far::<f64>(1); 2]
+    }
     fn make(&mut self, _: &Base) -> Result<Made, Error> {
         Ok(Box::new(()))
     }

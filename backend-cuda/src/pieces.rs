@@ -142,6 +142,10 @@ impl Leaves {
         Ok(())
     }
 
+    /// First leaf of each piece, then the number of leaves.
+    pub fn starts(&self) -> &[usize] {
+        &self.starts
+    }
     /// Number of leaves.
     pub fn len(&self) -> usize {
         self.boxes.len()

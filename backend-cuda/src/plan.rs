@@ -171,6 +171,20 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         Self::of(&Kernels::of(family, outputs)?, p, Carrier::Spherical(settings), tree, lists)
     }
 
+    /// [`new`](Plan::new) for the kernels of a family, with densities on surfaces or in volumes.
+    ///
+    /// # Errors
+    /// As [`new`](Plan::new).
+    pub fn of_kernels(
+        kernels: &Kernels,
+        fill: Fill,
+        p: usize,
+        tree: DeviceTree,
+        lists: DeviceLists,
+    ) -> Result<Self, Error> {
+        Self::of(kernels, p, Carrier::Equivalent(fill, None), tree, lists)
+    }
+
     pub(crate) fn of(
         kernels: &Kernels,
         p: usize,
@@ -241,7 +255,18 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// [`Error::Memory`] if a leaf has more targets, and errors of the device.
     pub fn set_piece(&mut self, most: usize) -> Result<(), Error> {
         self.replay = Replay::None;
-        self.base.divide(&self.near, 0, Some(most))
+        self.base.divide(&self.near, self.far.groups(), 0, Some(most))
+    }
+
+    /// Cuts the edges of each leaf into parts of at most `most`, which different blocks sum. Lasts until the points change.
+    /// For tests.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn set_part(&mut self, most: u32) -> Result<(), Error> {
+        self.replay = Replay::None;
+        self.base.set_part(most);
+        self.base.divide(&self.near, self.far.groups(), 0, None)
     }
 
     /// Number of pieces in which the targets are taken, one after the other.
@@ -370,9 +395,9 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 /// Everything for new points.
 fn fresh(near: &Near, far: &mut dyn FarField, tree: DeviceTree, lists: DeviceLists) -> Result<Fresh, Error> {
     let mut base = Base::new(near, tree, lists)?;
-    let far = far.make(&base)?;
-    base.divide(near, arrays_of_the_host(near, &base), None)?;
-    Ok(Fresh { base, far })
+    let made = far.make(&base)?;
+    base.divide(near, far.groups(), arrays_of_the_host(near, &base), None)?;
+    Ok(Fresh { base, far: made })
 }
 
 /// Bytes on the device for an evaluation on arrays of the host in f64.

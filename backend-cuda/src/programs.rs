@@ -163,6 +163,11 @@ impl Groups {
         LEAF_THREADS / self.split
     }
 
+    /// Most grains of a group.
+    pub fn most(self) -> usize {
+        self.most
+    }
+
     /// The definitions for `group.cuh`. The tile of sources is as large as shared memory allows with all blocks
     /// resident, but at most `most` bytes. The system takes 1 KB per block.
     pub fn definitions(self, most: usize) -> Vec<(&'static str, usize)> {
@@ -276,12 +281,18 @@ pub fn rcr_program<T: Real>(order: usize, shape: RcrShape) -> Program {
     of_harmonics::<T>("rcr.cu", include_str!("../kernels/rcr.cu"), &definitions, &["rcr_across", "rcr_up", "rcr_down"])
 }
 
-/// P2P. In f32, coordinates are taken relative to the leaf (`FRAMED`), and close pairs are summed again in f64 by
+/// Least number of levels for which P2P has rows of units (`levels` in `p2p.cu`). If the targets of a large leaf lie close
+/// together, P2P takes the row of a deeper level for them, which the tree need not have. Boxes of the last of 25 levels
+/// have 6·10⁻⁸ of the side of the root. All trees have this least number, so that sums on several ranks, whose trees
+/// differ, have the same bits.
+pub(crate) const NEAR_LEVELS: usize = 25;
+
+/// P2P. In f32, coordinates are taken relative to the leaf or to a small group of its targets (`FRAMED`), and close pairs are summed again in f64 by
 /// `exact_pair`.
 pub fn p2p_program<T: Real>(kernel: &Member) -> Program {
     let framed = T::NAME == "f32";
     let mut definitions = Groups::near::<T>(kernel).definitions(MAX_TILE_BYTES);
-    definitions.push(("FRAMED", usize::from(framed)));
+    definitions.extend([("FRAMED", usize::from(framed)), ("LEVELS", NEAR_LEVELS)]);
     let mut functions = pairs::<T>(kernel);
     if framed {
         functions += &kernel.tape().cuda::<f64>("exact_pair");

@@ -1,9 +1,9 @@
-// Groups of targets of a leaf, one group per warp at a time. SPLIT threads share a target, each with a part of the
+// Groups of targets of a leaf, one group per warp at a time (task.cuh). SPLIT threads share a target, each with a part of the
 // sources. A thread has up to MOST targets. Defined in front: REAL, VALUES, SPLIT, MOST, TILE_BYTES, and `Source`.
 #pragma once
 
 #include "shared/real.cuh"
-#include "shared/warp.cuh"
+#include "shared/task.cuh"
 
 #define THREADS 32
 // The grain: targets of a warp if each thread has one. The work on a leaf grows in steps of one grain.
@@ -28,16 +28,28 @@ __device__ __forceinline__ void with_number(u32 n, Work work) {
   work(Number<N>());
 }
 
-// Calls work(Number<targets per thread>(), first target) for the groups blockIdx.y, blockIdx.y + gridDim.y, … of the
-// targets in `range`. All groups of a leaf have the same size, except the last.
+// What a task sums: targets of a leaf, and the edges begin … end - 1. The sums of target i begin at sums[VALUES · i].
+struct Work {
+  u32 leaf;
+  uint2 targets;
+  u64 begin, end;
+  double* sums;
+};
+// starts: the first edge of each box. `values` are those of the targets from `held` on, `partial` are partial sums.
+template <class Tree>
+__device__ __forceinline__ Work work_of(const Tree& t, const Task& task, const u64* starts, u32 held, double* partial,
+                                        double* values) {
+  const u32 b = task.leaf;
+  const uint2 range = targets_of(t, b), targets = targets_of_group(range, groups_of(length(range), LANES, MOST), task.group);
+  const u64 edges = starts[b + 1] - starts[b];
+  return {b, targets, starts[b] + edges * task.part / task.parts, starts[b] + edges * (task.part + 1) / task.parts,
+          task.row == NONE ? values - (u64)VALUES * held : partial + VALUES * ((long long)task.row - targets.x)};
+}
+
+// Calls work(Number<targets per thread>(), first target) for a group of targets.
 template <class Work>
-__device__ __forceinline__ void for_groups(uint2 range, Work work) {
-  const u32 needed = (range.y - range.x + LANES - 1) / LANES, groups = (needed + MOST - 1) / MOST;
-  for (u32 g = blockIdx.y; g < groups; g += gridDim.y) {
-    const u32 width = (needed + groups - 1) / groups, first = range.x + g * width * LANES;
-    if (first >= range.y) break;
-    with_number<MOST>(min(width, (range.y - first + LANES - 1) / LANES), [&](auto each) { work(each, first); });
-  }
+__device__ __forceinline__ void with_group(uint2 targets, Work work) {
+  with_number<MOST>((length(targets) + LANES - 1) / LANES, [&](auto each) { work(each, targets.x); });
 }
 
 // Calls use(j, read(j)) for each index j below `count`; neighbouring threads have neighbouring indices. A thread makes N

@@ -3,6 +3,7 @@
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef unsigned short u16;
 typedef unsigned char u8;
 
 __device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31; }
@@ -19,6 +20,13 @@ __device__ __forceinline__ T warp_inclusive(T x) {
     const T below = __shfl_up_sync(~0u, x, d);
     if (lane_id() >= d) x += below;
   }
+  return x;
+}
+
+// The largest number of the warp.
+__device__ __forceinline__ float warp_largest(float x) {
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
   return x;
 }
 

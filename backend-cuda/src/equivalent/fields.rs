@@ -7,7 +7,7 @@ use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::far::{FarField, Made};
 use crate::pinned::joined;
-use crate::programs;
+use crate::programs::{self, Groups};
 use crate::ranks::Ranks;
 use fmm_kernels::equivalent::Lattice;
 use fmm_traits::{Error, Kernels};
@@ -180,6 +180,10 @@ impl<T: DeviceScalar> Fields<T> {
 }
 
 impl<T: DeviceScalar> FarField for Fields<T> {
+    fn groups(&self) -> [Groups; 2] {
+        [self.fields[0].recipe.groups; 2]
+    }
+
     fn make(&mut self, base: &Base) -> Result<Made, Error> {
         let (device, lattice) = (base.device(), self.fields[0].recipe.lattice);
         let mut edges = Edges::new(base, lattice)?;

@@ -37,8 +37,6 @@ pub(super) struct Placed<T> {
     /// For each level: the number of its operators in the stock.
     pub sets: Vec<u32>,
     pub affine: DeviceAffine<T>,
-    /// Blocks of L2P and M2P that share a leaf.
-    pub parts: u32,
     pub workspace: Workspace<T>,
     /// Whether there is a far field.
     far: bool,
@@ -210,8 +208,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         };
         let workspace = Workspace::new(device, boxes, &shape, [rank, nets], edges, strengths)?;
         let affine = DeviceAffine::new(device, &recipe.affine(tree.side), boxes)?;
-        let parts = base.parts(recipe.group);
-        Ok(Placed { tables, sets: sets.to_vec(), affine, parts, workspace, far })
+        Ok(Placed { tables, sets: sets.to_vec(), affine, workspace, far })
     }
 
     /// Replaces the part that depends on the points.

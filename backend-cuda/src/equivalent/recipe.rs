@@ -21,8 +21,8 @@ pub(super) struct Recipe {
     pub members: Members,
     /// The kernel that takes equivalent densities to the outputs.
     far: Member,
-    /// Targets of a leaf that a block of L2P or M2P sums at once.
-    pub group: usize,
+    /// The groups of L2P and M2P.
+    pub groups: Groups,
     /// Degree in length of each strength of the check kernel.
     check_strengths: Vec<i32>,
     /// Degree in length of each value of the far field at a target.
@@ -40,7 +40,7 @@ impl Recipe {
             cache,
             members: kernels.members.clone(),
             far: kernels.far.clone(),
-            group: Groups::far::<T>(kernels.far.values).targets(),
+            groups: Groups::far::<T>(kernels.far.values),
             check_strengths: kernels.members.check.strength_degrees.clone(),
             far_values: kernels.far.value_degrees.clone(),
         }

@@ -7,10 +7,10 @@ use crate::arrange::{Items, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, blocks};
 use crate::lists::DeviceEdges;
-use crate::pieces::Leaves;
 use crate::products::{ALL_ROWS, Dense, Which};
-use crate::programs::{LEAF_THREADS, surface_shape};
+use crate::programs::surface_shape;
 use crate::ranks::{Ranks, Row};
+use crate::tasks::Tasks;
 use fmm_traits::Error;
 
 /// Threads per block in the kernels of `p2m.cu` for net strengths.
@@ -155,18 +155,13 @@ impl<T: DeviceScalar> Equivalent<T> {
     fn at_targets(
         &self,
         base: &Base,
-        w: &Placed<T>,
-        (edges, leaves): (&DeviceEdges, &Leaves),
+        (edges, tasks): (&DeviceEdges, &Tasks),
         [surface, levels]: [&Buffer<f64>; 2],
         densities: &Buffer<T>,
         [parts, part_row, of]: [Arg; 3],
     ) -> Result<(), Error> {
-        let ((leaves, count), [held, values]) = (base.now(leaves), base.held());
-        let args = [
-            (&base.boxes).into(),
+        let rest = [
             levels.into(),
-            leaves,
-            (&edges.starts).into(),
             (&edges.sources).into(),
             surface.into(),
             (self.shape.points as u32).into(),
@@ -176,12 +171,9 @@ impl<T: DeviceScalar> Equivalent<T> {
             parts,
             part_row,
             of,
-            held,
-            values,
         ];
-        let grid = (blocks(count, 1)?, w.parts);
         // SAFETY: arguments as in l2p.cu; densities have a row for each box.
-        unsafe { base.device().launch(&self.programs.l2p, "from_surface", grid, LEAF_THREADS as u32, &args) }
+        unsafe { tasks.sum(base, edges, (&self.programs.l2p, "from_surface"), false, &rest) }
     }
 }
 
@@ -275,14 +267,14 @@ impl<T: DeviceScalar> Equivalent<T> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.l2p, &base.l2p);
         let nodes = [&w.tables.outer, &w.tables.l2p];
-        self.at_targets(base, w, edges, nodes, &w.workspace.locals, w.affine.at_targets())
+        self.at_targets(base, edges, nodes, &w.workspace.locals, w.affine.at_targets())
     }
 
     pub(super) fn m2p(&self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.m2p, &base.m2p);
         let tables = [&w.tables.inner, &w.tables.m2p];
-        self.at_targets(base, w, edges, tables, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
+        self.at_targets(base, edges, tables, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
     }
 
     /// True for densities of one component. With several components, M2L fills the device.

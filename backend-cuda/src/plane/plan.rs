@@ -4,7 +4,6 @@ use super::connect::PlaneLists;
 use super::programs::{plane_p2p_program, plane_series_program};
 use super::pyramid::{DevicePyramid, LEAST_SCALE, WARP_BLOCK, WARPS};
 use crate::array::{DeviceArray, DeviceStream};
-use crate::base::blocks_of_a_leaf;
 use crate::device::{Arg, Buffer, Device, Functions, MAX_WALKING_BLOCKS, blocks};
 use crate::ends::{Arrays, Ends, MINUS, Rows};
 use crate::equivalent::DeviceScalar;
@@ -534,4 +533,11 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         let arrays = self.arrays;
         self.timed(Stage::Gather, |p| p.gather(arrays))
     }
+}
+
+/// Number of blocks per leaf: enough for leaves of twice the mean population. In larger leaves a block has several
+/// groups.
+fn blocks_of_a_leaf(targets: usize, leaves: usize, group: usize) -> u32 {
+    let mean = targets as f64 / leaves.max(1) as f64;
+    (2.0 * mean / group as f64).ceil().clamp(1.0, 1024.0) as u32
 }

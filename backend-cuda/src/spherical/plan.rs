@@ -13,11 +13,11 @@ use crate::equivalent::DeviceScalar;
 use crate::far::{FarField, Made};
 use crate::levels::Units;
 use crate::lists::DeviceEdges;
-use crate::pieces::Leaves;
 use crate::pinned::joined;
 use crate::products::{Across, Products};
-use crate::programs::{self, Groups, LEAF_THREADS};
+use crate::programs::{self, Groups};
 use crate::ranks::{Ranks, Row};
+use crate::tasks::Tasks;
 use fmm_kernels::Laplace;
 use fmm_kernels::spherical::coaxial::Step;
 use fmm_kernels::spherical::layout::{derivatives_of, layout};
@@ -93,8 +93,6 @@ struct Placed<T> {
     /// Boxes that receive edges of each kind.
     p2m: Items,
     p2l: Items,
-    /// Blocks of L2P and of M2P that share a leaf.
-    parts: [u32; 2],
     /// The polynomials that M2P reads.
     read: Option<Read>,
     /// One row per box.
@@ -169,14 +167,6 @@ impl<T: DeviceScalar> Spherical<T> {
         [(&base.boxes).into(), units.into(), items, (&edges.starts).into(), (&edges.sources).into()]
     }
 
-    /// Targets that a block of L2P or M2P sums at once.
-    fn group(&self, m2p: bool) -> usize {
-        match (m2p, &self.m2p) {
-            (true, Some(M2p::Polynomials(_))) => Polynomials::<T>::group(self.values.len()),
-            _ => Groups::harmonics::<T>(self.values.len(), m2p).targets(),
-        }
-    }
-
     /// Enqueues P2M, which overwrites rows of `to`, or P2L, which adds to them.
     fn of_sources(
         &self,
@@ -213,13 +203,13 @@ impl<T: DeviceScalar> Spherical<T> {
         &self,
         base: &Base,
         w: &Placed<T>,
-        (functions, parts): (&Functions, u32),
-        (edges, leaves): (&DeviceEdges, &Leaves),
+        functions: &Functions,
+        (edges, tasks): (&DeviceEdges, &Tasks),
         from: &Buffer<T>,
     ) -> Result<(), Error> {
-        let ((leaves, count), [held, values]) = (base.now(leaves), base.held());
-        let common = Self::meeting(base, &w.wanted, (edges, leaves));
         let rest = [
+            (&w.wanted).into(),
+            (&edges.sources).into(),
             (&self.series.betas).into(),
             (&self.series.columns).into(),
             (&self.series.factors).into(),
@@ -227,13 +217,9 @@ impl<T: DeviceScalar> Spherical<T> {
             from.into(),
             (&base.tree.targets.xyz).into(),
             (base.tree.targets.len() as u64).into(),
-            held,
-            values,
         ];
-        let args: Vec<Arg> = common.into_iter().chain(rest).collect();
-        let grid = (blocks(count, 1)?, parts);
         // SAFETY: arguments as in l2p_harmonics.cu; `from` has a row for each box.
-        unsafe { base.device().launch(functions, "from_harmonics", grid, LEAF_THREADS as u32, &args) }
+        unsafe { tasks.sum(base, edges, (functions, "from_harmonics"), false, &rest) }
     }
 
     /// Enqueues M2M along `edges`, which `up` arranges, into the boxes of a level.
@@ -262,6 +248,15 @@ impl<T: DeviceScalar> Spherical<T> {
 }
 
 impl<T: DeviceScalar> FarField for Spherical<T> {
+    fn groups(&self) -> [Groups; 2] {
+        let values = self.values.len();
+        let m2p = match &self.m2p {
+            Some(M2p::Polynomials(_)) => Groups::polynomials::<T>(values),
+            _ => Groups::harmonics::<T>(values, true),
+        };
+        [Groups::harmonics::<T>(values, false), m2p]
+    }
+
     fn make(&mut self, base: &Base) -> Result<Made, Error> {
         let (lists, device, sides) = (&base.lists, base.device(), base.sides());
         let arranger = base.arranger()?;
@@ -311,7 +306,6 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             l2l,
             p2m,
             p2l,
-            parts: [false, true].map(|m2p| base.parts(self.group(m2p))),
             read,
             multipoles: device.zeros(numbers, "multipoles")?,
             locals: device.zeros(numbers + within.0 * row(self.order), "locals")?,
@@ -387,19 +381,16 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
 
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = &self.placed else { return Ok(()) };
-        self.at_targets(base, w, (&self.l2p, w.parts[0]), (&base.lists.l2p, &base.l2p), &w.locals)
+        self.at_targets(base, w, &self.l2p, (&base.lists.l2p, &base.l2p), &w.locals)
     }
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
         let (Some(w), Some(m2p)) = (&self.placed, &self.m2p) else { return Ok(()) };
         match (m2p, &w.read) {
-            (M2p::Series(m2p), _) => {
-                self.at_targets(base, w, (m2p, w.parts[1]), (&base.lists.m2p, &base.m2p), &w.multipoles)
-            }
+            (M2p::Series(m2p), _) => self.at_targets(base, w, m2p, (&base.lists.m2p, &base.m2p), &w.multipoles),
             (M2p::Polynomials(m2p), Some(read)) => {
-                let edges = (&base.lists.m2p, w.parts[1]);
                 // SAFETY: the polynomials were made for these edges; there is a row for each box.
-                unsafe { m2p.enqueue(base, read, &w.wanted, edges, &w.multipoles) }
+                unsafe { m2p.enqueue(base, read, &w.wanted, &base.lists.m2p, &w.multipoles) }
             }
             (M2p::Polynomials(_), None) => Ok(()),
         }

@@ -6,7 +6,7 @@ use crate::base::Base;
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::equivalent::DeviceScalar;
 use crate::lists::DeviceEdges;
-use crate::programs::{self, Groups, LEAF_THREADS};
+use crate::programs;
 use fmm_kernels::spherical::horner::{Horner, even_len, len};
 use fmm_kernels::spherical::sparse::Sparse;
 use fmm_traits::Error;
@@ -76,11 +76,6 @@ impl<T: DeviceScalar> Polynomials<T> {
         Ok(Polynomials { functions, map: DeviceSparse::new(device, &map(order))?, order, values })
     }
 
-    /// Targets that a block sums at once.
-    pub fn group(values: usize) -> usize {
-        Groups::polynomials::<T>(values).targets()
-    }
-
     /// Room for the polynomials that the edges `m2p` read.
     pub fn read(&self, arranger: &Arranger, m2p: &DeviceEdges) -> Result<Read, Error> {
         let (device, n) = (arranger.device(), m2p.len());
@@ -108,7 +103,7 @@ impl<T: DeviceScalar> Polynomials<T> {
         base: &Base,
         read: &Read,
         levels: &Buffer<f64>,
-        (m2p, parts): (&DeviceEdges, u32),
+        m2p: &DeviceEdges,
         multipoles: &Buffer<T>,
     ) -> Result<(), Error> {
         let device = base.device();
@@ -126,21 +121,14 @@ impl<T: DeviceScalar> Polynomials<T> {
         let grid = (blocks(read.count, 1)?, 1);
         // SAFETY: arguments as in m2p_polynomials.cu; there is room for a polynomial of each box.
         unsafe { device.launch(&self.functions, "to_polynomials", grid, BOX_THREADS, &args)? };
-        let ((leaves, count), [held, values]) = (base.now(&base.m2p), base.held());
-        let args = [
-            (&base.boxes).into(),
-            leaves,
-            (&m2p.starts).into(),
+        let rest = [
             (&read.numbers).into(),
             read.polynomials.untyped(),
             (&base.tree.targets.xyz).into(),
             (base.tree.targets.len() as u64).into(),
-            held,
-            values,
         ];
-        let grid = (blocks(count, 1)?, parts);
-        // SAFETY: as above; the leaves are distinct.
-        unsafe { device.launch(&self.functions, "from_polynomials", grid, LEAF_THREADS as u32, &args) }
+        // SAFETY: as above.
+        unsafe { base.m2p.sum(base, m2p, (&self.functions, "from_polynomials"), false, &rest) }
     }
 }
 

@@ -6,8 +6,9 @@ use backend_cuda::{
     CallerPoints, Device, DeviceArray, DeviceStream, DeviceTree, Plan, RawArray, Root, TreeOptions, build, uvwx,
 };
 use fmm_kernels::{Gravity, Laplace, StokesPressure};
+use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Error, Family, Numbers, NumbersMut, Outputs, Precision, Targets};
+use fmm_traits::{Error, Family, Kernel, Lane, Numbers, NumbersMut, Outputs, Precision, Targets};
 use fmm_tree::ListOptions;
 
 pub const TESTS: &[Test] = &[
@@ -18,6 +19,7 @@ pub const TESTS: &[Test] = &[
     ("ends::large_arrays_go_through_pinned_memory", transfers),
     ("ends::the_near_field_in_f32_keeps_close_pairs", close_pairs),
     ("ends::the_near_field_in_f32_scales_a_softening", softened),
+    ("ends::the_near_field_in_f32_of_lone_points", lone_points),
 ];
 
 fn tree_of(device: &Device, points: &[f64], ncrit: usize) -> DeviceTree {
@@ -250,6 +252,13 @@ fn close_pairs_of(device: &Device, outputs: Outputs) {
             clouds.push((format!("pairs across at {distance:e}"), pairs_at(distance, n, true), unit, n - 1));
         }
     }
+    // Eight leaves that touch, in each of which all points lie close together.
+    for radius in [0.0, 1e-9, 1e-6, 1e-3, 1e-2] {
+        let ball = CloudKind::Uniform.points(n, 6);
+        let corner = |i: usize, a: usize| 0.3 + 0.4 * (i >> a & 1) as f64;
+        let points = (0..3 * n).map(|k| corner(k / 3 % 8, k % 3) + radius * (ball[k] - 0.5)).collect();
+        clouds.push((format!("balls of {radius:e}"), points, unit, n - 1));
+    }
     let chosen = clouds.into_iter().enumerate().filter(|(k, _)| in_turn(device, *k, 7));
     for (_, (name, points, root, ncrit)) in chosen {
         // Some clouds have fewer points.
@@ -285,6 +294,58 @@ fn close_pairs_of(device: &Device, outputs: Outputs) {
                     _ => 3e-5,
                 };
                 assert!(error <= most, "{what}: {error}");
+            }
+        }
+    }
+}
+
+/// 1/r⁶. Its gradient is a seventh power.
+#[derive(Clone, Debug)]
+struct Steep;
+impl Kernel for Steep {
+    const NAME: &'static str = "steep";
+    #[inline(always)]
+    fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let inverse = dot(r, r).rsqrt();
+        let square = inverse * inverse;
+        u[0] = q[0] * square * square * square;
+    }
+    fn value_degree(_: usize) -> i32 {
+        -6
+    }
+}
+
+/// A leaf with one point, and one with few points close together, beside leaves with many: the errors at these points alone,
+/// of a kernel that falls fast.
+fn lone_points(device: &Device) {
+    let n = 500;
+    let ball = CloudKind::Uniform.points(n, 91);
+    let unit = Root::Given([0.0; 3], 1.0);
+    for few in [1, 3] {
+        for spread in [0.0, 1e-7, 1e-4] {
+            // Seven boxes of the unit cube hold uniform points, the eighth the few.
+            let at = |i: usize, a: usize| match i < few {
+                true => 0.8 + spread * ball[3 * i + a],
+                false => 0.5 * ((i % 7) >> a & 1) as f64 + 0.499 * ball[3 * i + a],
+            };
+            let points: Vec<f64> = (0..3 * n).map(|k| at(k / 3, k % 3)).collect();
+            let options = TreeOptions { ncrit: n - 1, min_side: 0.0, root: unit };
+            let tree = build(device, &crate::send(device, &points), None, &options).unwrap();
+            let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+            let outputs = Outputs::POTENTIAL | Outputs::GRADIENT;
+            let mut plan = Plan::<f32, f32>::new(&Steep, outputs, 4, None, tree, lists).unwrap();
+            let q = vec![1.0; n];
+            let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+            let (v, _) = crate::direct::<f64, _>(device, &Steep, outputs, &points, &q, Targets::Sources).unwrap();
+            for i in 0..few {
+                let size = |u: &[f64]| u.iter().map(|x| x * x).sum::<f64>().sqrt();
+                for columns in [4 * i..4 * i + 1, 4 * i + 1..4 * i + 4] {
+                    let off: Vec<f64> =
+                        u[columns.clone()].iter().zip(&v[columns.clone()]).map(|(u, v)| u - v).collect();
+                    let error = size(&off) / size(&v[columns.clone()]);
+                    println!("{few} points of {spread:e}, {columns:?}: {error:.1e}");
+                    assert!(error <= 1e-5, "{few} points of {spread:e}, {columns:?}: {error:e}");
+                }
             }
         }
     }

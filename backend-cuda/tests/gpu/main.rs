@@ -18,6 +18,7 @@ mod quadtree;
 mod ranks;
 mod spherical;
 mod stencil;
+mod tasks;
 mod topology;
 mod treecode;
 
@@ -38,6 +39,7 @@ const TESTS: &[&[Test]] = &[
     ends::TESTS,
     far::TESTS,
     near_alone::TESTS,
+    tasks::TESTS,
     nodes::TESTS,
     spherical::TESTS,
     stencil::TESTS,

@@ -74,7 +74,7 @@ trap 'rm -f "$log"' EXIT
 others > "$log" 2>&1 &
 beside=$!
 status=0
-"$python" -m pytest -q -rs tests --doctest-modules fmm/_plan.py fmm/own.py fmm/report.py fmm/__init__.py \
+"$python" -m pytest -q -rs tests --doctest-modules fmm/_functions.py fmm/_plan.py fmm/own.py fmm/report.py fmm/__init__.py \
     fmm/compat/fmm3dpy.py fmm/compat/fmm2dpy.py "$@" || status=$?
 wait "$beside" || status=$?
 cat "$log"

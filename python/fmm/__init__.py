@@ -12,7 +12,8 @@ True
 """
 
 from ._core import DeviceArray, __version__
-from ._plan import Errors, Plan, Result, calibrate, devices, direct, evaluate, memory
+from ._functions import calibrate, devices, direct, evaluate, memory, open_for
+from ._plan import Errors, Plan, Result
 from .kernels import (
     BiotSavart,
     Biharmonic,
@@ -112,6 +113,7 @@ __all__ = [
     "maximum",
     "memory",
     "minimum",
+    "open_for",
     "rsqrt",
     "sin",
     "sinh",

@@ -24,7 +24,7 @@ mod _core {
     #[pymodule_export]
     use super::kernel::Kernel;
     #[pymodule_export]
-    use super::plan::{Plan, calibrate, memory};
+    use super::plan::{Plan, calibrate, memory, open_for};
     #[pymodule_export]
     use super::ranks::World;
     use super::*;

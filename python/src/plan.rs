@@ -492,6 +492,19 @@ fn collected<'py, T: Number + Element>(py: Python<'py>, mut sums: Vec<Output<T>>
     Ok(all)
 }
 
+/// Prepares this process for a plan of so many points.
+#[pyfunction]
+pub fn open_for(
+    py: Python<'_>,
+    kernel: &Kernel,
+    n_sources: usize,
+    n_targets: usize,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<()> {
+    let request = request(kernel, options, &Watch::default())?;
+    py.detach(|| request.open_for(n_sources, n_targets)).map_err(raised)
+}
+
 /// Forecast bytes of a plan and one evaluation.
 #[pyfunction]
 pub fn memory(kernel: &Kernel, n_sources: usize, n_targets: usize, options: &Bound<'_, PyDict>) -> PyResult<u64> {

@@ -1,6 +1,7 @@
 """Plans: batches, reused results, transposes, moved points, reports, operators, errors."""
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -78,6 +79,16 @@ def test_moved_points(rng, plan):
     with pytest.raises(ValueError):
         plan.move(np.full((4, 3), np.nan))
     assert plan.apply(q).gradient.shape == (10, 3)
+
+
+def test_a_process_opens_for_a_plan_beside_other_work(rng):
+    points = rng.random((N, 3))
+    opening = threading.Thread(target=fmm.open_for, args=("laplace", N, N), kwargs={"tolerance": 1e-5})
+    opening.start()
+    opening.join()
+    q = np.ones(N)
+    report = fmm.Plan("laplace", points, tolerance=1e-5).verify(q, 300)
+    assert report["potential"].rel_l2 < 1e-5
 
 
 def test_reports(rng, plan):
@@ -160,6 +171,8 @@ def test_kernels_are_values():
         (lambda x: fmm.Plan("laplace", x, progress=3), TypeError, "progress is int"),
         (lambda x: fmm.Plan("laplace", x).verify(np.ones(50), -1), ValueError, "samples = -1"),
         (lambda x: fmm.memory("laplace", -1, 5), ValueError, "n_sources = -1"),
+        (lambda x: fmm.open_for("laplace", 5, -1), ValueError, "n_targets = -1"),
+        (lambda x: fmm.open_for("laplace", 5, 5, tolerance=0.0), ValueError, "tolerance"),
         (lambda x: fmm.Plan("laplace", x).apply(np.ones(50), out=3), TypeError, "out is int"),
         (lambda x: pickle.dumps(fmm.Plan("laplace", x)), TypeError, "cannot be copied or pickled"),
         (lambda x: fmm.Plan("laplace", x).apply(np.ones(49)), ValueError, r"strengths has shape \(49,\)"),

@@ -1,6 +1,6 @@
 //! The plane: every phase of the method of Goude & Engblom (2012) on the device, for the kernels of [`adaptive2d`].
 //!
-//! `pyramid` builds the pyramid, `connect` its edge lists, and `plan` runs the stages of the driver. The kernels are
+//! `pyramid` builds the pyramid, `connect` its edge lists, and `stages` has the stages of a `plan`. The kernels are
 //! `kernels/plane_*.cu`.
 
 mod connect;
@@ -8,6 +8,7 @@ mod plan;
 mod programs;
 mod pyramid;
 mod solver;
+mod stages;
 
 pub use connect::{PlaneLists, plane_connect};
 pub use plan::PlanePlan;

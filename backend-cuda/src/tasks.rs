@@ -68,9 +68,8 @@ pub(crate) fn divide(
         tasks.count(arranger, pieces, of, counts)?;
     }
     arranger.primitives.scan::<COLUMNS>(std::array::from_fn(|k| (&counts[k], &before[k])), room)?;
-    let starts = |column: usize| all[column / 2].0.leaves.starts();
-    let at: Vec<_> = (0..COLUMNS).flat_map(|k| starts(k).iter().map(move |&leaf| (k, leaf))).collect();
-    let at: Vec<_> = at.into_iter().map(|(k, leaf)| (&before[k], leaf)).collect();
+    let columns = all.iter().flat_map(|(tasks, _)| [tasks.leaves.starts(); 2]).zip(&before);
+    let at: Vec<_> = columns.flat_map(|(starts, before)| starts.iter().map(move |&leaf| (before, leaf))).collect();
     let at_pieces: Vec<usize> = device.entries(&at, "tasks")?.iter().map(|&x| x as usize).collect();
     let at_pieces = at_pieces.chunks(2 * (pieces.count() + 1));
     for (((tasks, of), before), at_pieces) in all.iter_mut().zip(before.chunks(2)).zip(at_pieces) {
